@@ -18,7 +18,7 @@ Outcome = Literal["passed", "failed", "undecided"]
 class ExchangePair:
     """The same request answered by both arms; ``candidate`` is ``None`` when only a baseline is measured.
 
-    ``workload`` names the workload that timed it (``offline``, ``streaming``), or is ``probe`` for a guard's own request.
+    ``workload`` names the workload that timed it (``offline``, ``streaming``), or is ``probe`` for a guard's own.
     """
 
     workload: str
@@ -50,9 +50,9 @@ class Evidence:
 class GuardResult:
     """What a guard found. ``reason`` is one line that names the figure, the limit, the margin and the worst request.
 
-    ``value`` is the candidate's (the baseline's when there is no candidate), ``baseline`` the baseline's; ``interval`` is
-    the confidence interval of the paired difference candidate - baseline, in ``unit``; ``worst`` lists the requests
-    that differ most as (request id, difference), worst first; ``requests`` is how many pairs were looked at.
+    ``value`` is the candidate's (the baseline's when there is no candidate), ``baseline`` the baseline's;
+    ``interval`` is the confidence interval of the paired difference candidate - baseline, in ``unit``; ``worst`` lists
+    the requests that differ most as (request id, difference), worst first; ``requests`` is how many pairs were seen.
     """
 
     guard: str

@@ -1,0 +1,3 @@
+"""Makes fixtures/ and guards/ plugins of every suite; nothing else."""
+
+pytest_plugins = ["fixtures.workloads", "fixtures.judgement", "fixtures.benchmark", "guards"]

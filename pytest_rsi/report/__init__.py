@@ -1,0 +1,1 @@
+"""Reports: what people and programs are shown of a verdict."""

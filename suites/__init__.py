@@ -1,0 +1,1 @@
+"""One folder a task; base classes for the kinds of task beside them."""

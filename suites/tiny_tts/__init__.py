@@ -1,0 +1,1 @@
+"""The embedded synthesis task: a real voice on a CPU, from wheels."""
