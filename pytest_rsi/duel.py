@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_rsi.client import SpeechClient
@@ -49,7 +49,7 @@ class RequestSource(Protocol):
 class Progress(Protocol):
     """Who is told what goes on while a duel runs."""
 
-    def __call__(self, what: str) -> None:
+    def __call__(self, text: str) -> None:
         """Take one short line."""
 
 
@@ -78,7 +78,8 @@ class LaunchPair:
     """What one start of both arms gave: the unit of repetition.
 
     ``probes`` are untimed recordings of the guards' own requests. Seconds say where the wall time went: ``starting_s``,
-    ``warming_s`` and ``timed_s`` (blocks of both arms); the rest of ``wall_s`` is overhead of the harness.
+    ``warming_s`` and ``timed_s`` (blocks of both arms) of this measurement; ``discarded_s`` is the wall time of
+    contaminated measurements before it. The rest of ``wall_s`` is overhead of the harness.
     """
 
     index: int
@@ -90,6 +91,7 @@ class LaunchPair:
     warming_s: float
     timed_s: float
     wall_s: float
+    discarded_s: float = 0.0
 
     def log_ratio(self, workload: str | None = None) -> float:
         """Mean log-ratio over the blocks of a workload, or over all workloads with equal weight."""
@@ -120,12 +122,14 @@ class Duel:
         Raises:
             ArmError: an arm did not start, died, or answered none of its warm-up requests.
         """
+        discarded_s = 0.0
         for attempt in range(REMEASURE + 1):
             pair = await self.pair(index, probes)
             if pair.contaminated is None or attempt == REMEASURE:
                 break
+            discarded_s += pair.wall_s
             self.progress(f"launch pair {index + 1} contaminated: {pair.contaminated}; measuring it again")
-        return pair
+        return replace(pair, discarded_s=discarded_s)
 
     async def pair(self, index: int, probes: Sequence[SpeechRequest] = ()) -> LaunchPair:
         """Measure one launch pair as it comes.
@@ -142,7 +146,7 @@ class Duel:
             warmup_blocks = await bench.warm_up()
             warming_s = time.monotonic() - warming_from
             probed = await bench.probe(probes) if probes else ()
-            blocks = [block for workload in self.workloads for block in await bench.blocks(workload)]
+            blocks = await bench.blocks()
             timed_s = sum(_span_s(block.baseline) + _span_s(block.candidate) for block in blocks)
             return LaunchPair(
                 index=index,
@@ -232,12 +236,11 @@ class _Bench:
         recordings = {arm: await self._run(arm, workload, requests, 0) for arm in self.duel.rng.sample(ARMS, k=2)}
         return (BlockPair(recordings["baseline"], recordings["candidate"], 0.0),)
 
-    async def blocks(self, workload: Workload) -> list[BlockPair]:
-        """Measure a workload's blocks, each on both arms; which arm goes first is balanced and random."""
-        count = self.duel.task.duel.blocks
-        firsts = [*ARMS] * (count // 2)
-        self.duel.rng.shuffle(firsts)
-        return [await self._block(workload, index, first) for index, first in enumerate(firsts)]
+    async def blocks(self) -> list[BlockPair]:
+        """Measure all workloads' blocks, each on both arms: ABBA or BAAB at random, so that drift cancels."""
+        plan = [(load, index) for load in self.duel.workloads for index in range(self.duel.task.duel.blocks)]
+        firsts = [arm for _ in range(0, len(plan), 2) for arm in self.duel.rng.sample(ARMS, k=2)]
+        return [await self._block(load, index, first) for (load, index), first in zip(plan, firsts, strict=False)]
 
     async def _block(self, workload: Workload, index: int, first: ArmName) -> BlockPair:
         requests = self.duel.source.draw(workload, workload.requests)

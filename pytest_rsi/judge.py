@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_rsi.duel import ArmError, Duel, LaunchPair
 from pytest_rsi.guard import Evidence, ExchangePair
 from pytest_rsi.machine import read_machine
-from pytest_rsi.metrics import Failure, measure, throughput_rps
+from pytest_rsi.metrics import Failure, measure, summarise, throughput_rps
 from pytest_rsi.stats import NoiseFloor, decide, detectable_effect, fixed_decide
 from pytest_rsi.target import PolicyError
 from pytest_rsi.verdict import Reason, Scope, Speed, Stage, Timing, Verdict
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_rsi.candidate import Candidate
     from pytest_rsi.duel import BlockPair, Progress, RequestSource
     from pytest_rsi.guard import Guard, GuardResult
-    from pytest_rsi.recording import Exchange, Recording
+    from pytest_rsi.recording import ArmName, Exchange, Recording
     from pytest_rsi.stats import Decision
     from pytest_rsi.target import Target
     from pytest_rsi.task import Task
@@ -159,6 +160,7 @@ class _Case:
             warming_s=sum(pair.warming_s for pair in self.pairs),
             timed_s=sum(pair.timed_s for pair in self.pairs),
             guards_s=self.guards_s,
+            discarded_s=sum(pair.discarded_s for pair in self.pairs),
         )
         return Verdict(
             task=judge.task.name,
@@ -173,6 +175,7 @@ class _Case:
             reasons=tuple(self.reasons),
             stages=tuple(self.stages),
             speeds=tuple(self._speeds()),
+            metrics=self._metrics(),
             decision=self.decision.reason if self.decision else "",
             min_speedup=self._min_speedup,
             detectable=self._detectable(),
@@ -262,23 +265,15 @@ class _Case:
         self.decision = self._decide()
         return self.decision.stop
 
-    def _decide(self) -> Decision:
-        settings, d = self.judge.settings, [pair.log_ratio() for pair in self.pairs]
-        common = {"floor": settings.floor, "min_speedup": self._min_speedup, "confidence": settings.confidence}
-        if settings.fixed_pairs:
-            return fixed_decide(d, **common)
-        return decide(d, max_pairs=self.max_pairs, **common)
-
     def _decide_speed(self) -> None:
         if self.candidate is None or self.judge.settings.scope == "gate":
             return
         self.decision = self._decide()
         reasons = [] if self.decision.verdict == "improved" else [Reason("speedup", self.decision.reason)]
-        floor = math.log(1 - self.judge.task.duel.tolerance)
         reasons += [
-            Reason("speedup", f"{speed.workload} is slower: {speed.ratio:.3f}x, interval {_interval(speed)}")
+            Reason(f"slower:{speed.workload}", f"{speed.ratio:.3f}x in {speed.workload}, interval {_interval(speed)}")
             for speed in self._speeds()
-            if speed.workload != "all" and speed.high < math.exp(floor)
+            if speed.workload != "all" and speed.high < 1 - self.judge.task.duel.tolerance
         ]
         if reasons:
             self.refuse("duel", *reasons)
@@ -320,7 +315,7 @@ class _Case:
         names = [workload.name for workload in self.judge.task.workload]
         for name in [*names, "all"]:
             d = [pair.log_ratio(None if name == "all" else name) for pair in self.pairs]
-            decision = self._interval_of(d)
+            decision = self._decide(d)
             blocks = [block for pair in self.pairs for block in pair.blocks if block.workload == name]
             yield Speed(
                 workload=name,
@@ -331,13 +326,31 @@ class _Case:
                 pairs=tuple(math.exp(value) for value in d),
                 baseline_rps=_median_rps([block.baseline for block in blocks]),
                 candidate_rps=_median_rps([block.candidate for block in blocks]),
+                block_s=tuple(1 / rate for block in blocks if (rate := throughput_rps(self._measured(block))) > 0),
             )
 
-    def _interval_of(self, d: list[float]) -> Decision:
-        settings = self.judge.settings
-        common = {"floor": settings.floor, "min_speedup": self._min_speedup, "confidence": settings.confidence}
+    def _measured(self, block: BlockPair) -> Recording:
+        """Return the recording that the table is about: the candidate's, or the baseline's if there is none."""
+        return block.baseline if self.candidate is None else block.candidate
+
+    def _metrics(self) -> dict[str, dict[str, float]]:
+        if self.judge.settings.scope == "gate":
+            return {}
+        blocks = [block for pair in self.pairs for block in pair.blocks]
+        arms: tuple[ArmName, ...] = ("baseline",) if self.candidate is None else ("baseline", "candidate")
+        table: dict[str, dict[str, float]] = {block.workload: {} for block in blocks}
+        for name, row in table.items():
+            for arm in arms:
+                recordings = [getattr(block, arm) for block in blocks if block.workload == name]
+                row |= {f"{arm}_{key}": value for key, value in summarise(recordings).items()}
+        return table
+
+    def _decide(self, d: list[float] | None = None) -> Decision:
+        """Return what the log-ratios (over all workloads by default) say, by the rule this run was started with."""
+        settings, d = self.judge.settings, d or [pair.log_ratio() for pair in self.pairs]
         fixed = settings.fixed_pairs or self.candidate is None
-        return fixed_decide(d, **common) if fixed else decide(d, max_pairs=self.max_pairs, **common)
+        rule = fixed_decide if fixed else partial(decide, max_pairs=self.max_pairs)
+        return rule(d, floor=settings.floor, min_speedup=self._min_speedup, confidence=settings.confidence)
 
     def _evidence(self) -> Evidence:
         task, alone = self.judge.task.task, self.candidate is None
@@ -373,8 +386,8 @@ class _Case:
         floor = self._floor()
         if floor is not None and floor.half_width > math.log(self._min_speedup):
             yield (
-                f"noise floor of +-{math.expm1(floor.half_width):.1%} exceeds the {self._min_speedup - 1:.1%} asked for: "
-                "only larger effects are claimed"
+                f"noise floor of +-{math.expm1(floor.half_width):.1%} exceeds the {self._min_speedup - 1:.1%} "
+                "asked for: only larger effects are claimed"
             )
 
     def _stage(self, name: Any, outcome: Any, text: str) -> None:  # noqa: ANN401  (literals of Stage)

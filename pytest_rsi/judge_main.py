@@ -1,4 +1,4 @@
-"""A judge process: ``python -I -S bootstrap.py pytest_rsi.judge_main FD ...`` runs one suite and reports over ``FD``."""
+"""A judge process: ``bootstrap.py pytest_rsi.judge_main FD ...`` runs one suite and reports over descriptor ``FD``."""
 
 from __future__ import annotations
 

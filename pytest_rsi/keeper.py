@@ -2,8 +2,8 @@
 
 ``keeper.py COMMAND...`` starts the command in a session of its own, as the reaper of all its orphans, and ends every
 descendant when its standard input closes, which happens when whoever started it stops it, dies or is killed.
-What the server prints goes to the keeper's standard error. Signal numbers arrive as single bytes on standard input: the keeper sends them to every descendant and answers with
-one byte when all have taken it. Its exit status is the server's.
+What the server prints goes to the keeper's standard error. Signal numbers arrive as single bytes on standard input: the
+keeper sends them to every descendant and answers with one byte when all have taken it. Its exit status is the server's.
 """
 
 import contextlib
@@ -58,8 +58,8 @@ def main() -> int:
     """Keep one server; return its exit status."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     waker, alarm = os.pipe()
     os.set_blocking(alarm, False)
     signal.set_wakeup_fd(alarm)

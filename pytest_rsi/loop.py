@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """Rounds of one agent on one task, all of whose memory is the ledger: the same command goes on where it was ended."""
+    """Rounds of one agent on one task. All its memory is the ledger: the same command goes on where it was ended."""
 
     def __init__(self, supervisor: Supervisor, agent: Agent) -> None:
         self.supervisor = supervisor

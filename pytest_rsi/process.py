@@ -24,8 +24,10 @@ from pytest_rsi.task import PACKAGE, tree
 BOOTSTRAP = PACKAGE / "bootstrap.py"
 STOP_TIMEOUT_S = 30.0
 MAX_LINE = 64 * 2**20
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TMPDIR", "CI")
-_KEPT += ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES", "PY_COLORS")
+_KEPT = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TMPDIR"),
+    *("CI", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES"),
+)
 
 Listener = Callable[[str, dict[str, Any]], None]
 

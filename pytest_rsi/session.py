@@ -20,14 +20,14 @@ from pytest_rsi.task import load_task
 if TYPE_CHECKING:
     from pytest_rsi.guard import Guard, GuardFamily
     from pytest_rsi.process import Channel
-    from pytest_rsi.verdict import Verdict
+    from pytest_rsi.verdict import Scope, Verdict
 
 SESSION = pytest.StashKey["JudgeSession"]()
 SPEED_TESTS = ("test_throughput", "test_speedup", "test_known_answer")
 NEED_CANDIDATE = ("test_patch", "test_speedup")
 
 
-@dataclass
+@dataclass(eq=False)
 class JudgeSession:
     """The plugin object of a judge process. Everything it decides on comes from the job, nothing from the terminal."""
 
@@ -90,7 +90,7 @@ class JudgeSession:
         """Return how this session judges, from the job and from what was selected."""
         given = dict(self.channel.job["settings"])
         floor = given.pop("floor")
-        scope = "gate" if self.gate_only else "full" if self.candidates else "baseline"
+        scope: Scope = "gate" if self.gate_only else "full" if self.candidates else "baseline"
         if given.get("held_out"):
             import secrets
 
@@ -189,8 +189,8 @@ class JudgeSession:
         """Print every verdict."""
         if self._verdicts:
             terminalreporter.section("pytest-rsi")
-        writer = terminalreporter._tw  # noqa: SLF001  (the only handle on the terminal that capture leaves alone)
-        console = Console(file=writer._file, width=max(80, writer.fullwidth), highlight=False)  # noqa: SLF001
+        writer = terminalreporter._tw
+        console = Console(file=writer._file, width=max(80, writer.fullwidth), highlight=False)
         for verdict in self._verdicts.values():
             print_verdict(console, verdict)
 

@@ -70,7 +70,7 @@ class Supervisor:
     def confirm(
         self, candidate: Candidate, base: str, *, output: IO[bytes], progress: Callable[[str], None]
     ) -> Receipts:
-        """Judge one candidate in the clean room: fresh clone, fresh home, requests drawn there; only the patch goes in."""
+        """Judge one candidate in the clean room, on requests drawn there; only the patch goes in."""
         with tempfile.TemporaryDirectory(prefix="clean-") as folder:
             state = self.ledger.path.parent
             wanted: Any = self.options.rsi_isolation

@@ -24,8 +24,11 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class WorkloadTable(_Table):
-    """One ``[[workload]]``: ``concurrency`` for a closed loop, ``rate_hz`` for an open one, ``requests`` a block."""
+class Workload(_Table):
+    """One ``[[workload]]``: a load shape. ``concurrency`` is for a closed loop, ``rate_hz`` for an open one.
+
+    ``requests`` is how many a block has.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     mode: Literal["offline", "streaming"]
@@ -34,7 +37,7 @@ class WorkloadTable(_Table):
     requests: Count
 
     @model_validator(mode="after")
-    def _one_shape(self) -> WorkloadTable:
+    def _one_shape(self) -> Workload:
         if bool(self.concurrency) == bool(self.rate_hz):
             raise ValueError("give exactly one of concurrency (closed loop) and rate_hz (open loop)")
         return self
@@ -79,7 +82,7 @@ class DuelTable(_Table):
 
     min_speedup: Annotated[float, Field(ge=1)] = 1.03
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.03
-    blocks: Annotated[int, Field(ge=2, multiple_of=2)] = 2
+    blocks: Count = 2
     max_pairs: Annotated[int, Field(ge=3)] = 12
     confirm_pairs: Annotated[int, Field(ge=8)] = 8
     floor_pairs: Annotated[int, Field(ge=4)] = 6
@@ -114,7 +117,7 @@ class Task(_Table):
     server: ServerTable
     duel: DuelTable = DuelTable()
     hardware: HardwareTable = HardwareTable()
-    workload: tuple[WorkloadTable, ...] = Field(strict=False, min_length=1)
+    workload: tuple[Workload, ...] = Field(strict=False, min_length=1)
     folder: Path
 
     @model_validator(mode="after")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_rsi.guard import GuardResult
-from pytest_rsi.machine import Machine
-from pytest_rsi.stats import NoiseFloor
+if TYPE_CHECKING:
+    from pytest_rsi.guard import GuardResult
+    from pytest_rsi.machine import Machine
+    from pytest_rsi.stats import NoiseFloor
 
 SCHEMA = "pytest-rsi-verdict/1"
 
@@ -62,18 +63,24 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where the wall time of a judgement went, in seconds; ``overhead_s`` is time in which no server worked for it."""
+    """Where the wall time of a judgement went, in seconds.
+
+    ``discarded_s`` went into contaminated launch pairs that were measured again; ``overhead_s`` is time in which no
+    server worked and no guard listened.
+    """
 
     wall_s: float
     starting_s: float
     warming_s: float
     timed_s: float
     guards_s: float
+    discarded_s: float
 
     @property
     def overhead_s(self) -> float:
-        """Wall time that is neither starting, warming, timing nor listening."""
-        return self.wall_s - self.starting_s - self.warming_s - self.timed_s - self.guards_s
+        """Wall time that went into nothing else."""
+        spent_s = self.starting_s + self.warming_s + self.timed_s + self.guards_s + self.discarded_s
+        return self.wall_s - spent_s
 
 
 @dataclass(frozen=True, slots=True)

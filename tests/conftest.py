@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,8 @@ from pytest_rsi.target import open_target
 from pytest_rsi.task import Task, read_task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_rsi.target import Target
 
 pytest_plugins = ["pytester"]

@@ -151,6 +151,7 @@ def _how_measured(verdict: Verdict) -> str:
     parts.append(f"isolation {verdict.isolation}")
     parts.append(
         f"{timing.wall_s:.0f} s: starting {timing.starting_s:.0f}, warming {timing.warming_s:.0f}, "
-        f"timed {timing.timed_s:.0f}, listening {timing.guards_s:.0f}, overhead {timing.overhead_s:.0f}"
+        f"timed {timing.timed_s:.0f}, listening {timing.guards_s:.0f}, measured again {timing.discarded_s:.0f}, "
+        f"overhead {timing.overhead_s:.1f}"
     )
     return "; ".join(parts)

@@ -1,0 +1,107 @@
+"""Jobs and the stages that they pass, each stage on a thread of its own."""
+
+import json
+import queue
+import secrets
+import threading
+import time
+import traceback
+
+from tinytts.acoustic import Acoustic
+from tinytts.config import MAX_QUEUED, SAMPLE_RATE, SENTENCE_PAUSE_S
+from tinytts.frontend import Frontend
+from tinytts.vits import Vits
+from tinytts.vocoder import Vocoder
+from tinytts.weights import load_weights
+
+END = object()
+
+
+class QueueFullError(Exception):
+    """More requests wait than the server takes."""
+
+
+class Job:
+    """One request on its way. ``deliver`` takes sample lists, then END or an exception; called from stage threads."""
+
+    def __init__(self, text, voice, speed, seed, deliver):
+        self.text = text
+        self.voice = voice
+        self.speed = speed
+        self.seed = secrets.randbits(31) if seed is None else seed
+        self.deliver = deliver
+        self.cancelled = False
+        self.prosody = []
+        self.message = None
+
+    def emit(self, samples):
+        self.deliver(samples)
+
+
+class Stage(threading.Thread):
+    """Takes jobs from its inbox, works on them, and passes them on."""
+
+    def __init__(self, name, work, forward):
+        super().__init__(name=name, daemon=True)
+        self.inbox = queue.Queue()
+        self.work = work
+        self.forward = forward
+
+    def run(self):
+        while True:
+            try:
+                job = self.inbox.get_nowait()
+            except queue.Empty:
+                time.sleep(0)
+                continue
+            try:
+                if not job.cancelled:
+                    self.work(job)
+                self.forward(job)
+            except Exception as error:
+                traceback.print_exc()
+                job.deliver(error)
+
+
+class Pipeline:
+    def __init__(self, device):
+        model = Vits(load_weights(device))
+        self.frontend = Frontend()
+        self.acoustic = Acoustic(model, device)
+        self.vocoder = Vocoder(model, device)
+        self.turn = threading.Lock()
+        self.vocoder_stage = Stage("vocoder", self.vocode, self.finish)
+        self.acoustic_stage = Stage("acoustic", self.synthesise, self.vocoder_stage.inbox.put)
+        self.frontend_stage = Stage("frontend", self.phonemize, self.acoustic_stage.inbox.put)
+        self.stages = (self.frontend_stage, self.acoustic_stage, self.vocoder_stage)
+
+    def start(self):
+        for stage in self.stages:
+            stage.start()
+
+    def submit(self, job):
+        if self.frontend_stage.inbox.qsize() >= MAX_QUEUED:
+            raise QueueFullError
+        self.frontend_stage.inbox.put(job)
+
+    def phonemize(self, job):
+        job.message = json.dumps({"sentences": self.frontend.run(job.text)})
+
+    def synthesise(self, job):
+        sentences = json.loads(job.message)["sentences"]
+        with self.turn:
+            latents = [
+                self.acoustic.run(ids, job.seed + number, job.voice, job.speed) for number, ids in enumerate(sentences)
+            ]
+        job.message = json.dumps({"latents": latents})
+
+    def vocode(self, job):
+        latents = json.loads(job.message)["latents"]
+        with self.turn:
+            for number, latent in enumerate(latents):
+                if number:
+                    job.emit([0.0] * int(SENTENCE_PAUSE_S * SAMPLE_RATE))
+                self.vocoder.run(latent, job)
+
+    def finish(self, job):
+        job.deliver(END)
