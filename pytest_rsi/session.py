@@ -147,9 +147,9 @@ class JudgeSession:
             try:
                 guard = family.make(*mark.args, **mark.kwargs)
             except (ValueError, TypeError) as error:
-                raise pytest.UsageError(f"{suite.__name__}: @pytest.mark.{mark.name}: {error}") from None
+                raise pytest.Collector.CollectError(f"{suite.__name__}: @pytest.mark.{mark.name}: {error}") from None
             if guard.name in guards:
-                raise pytest.UsageError(f"{suite.__name__}: guard {guard.name!r} is configured twice")
+                raise pytest.Collector.CollectError(f"{suite.__name__}: guard {guard.name!r} is configured twice")
             guards[guard.name] = guard
         return guards
 

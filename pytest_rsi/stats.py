@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -188,7 +188,7 @@ def pairs_needed(sd: float, effect: float, *, confidence: float, power: float) -
 
 
 def detectable_effect(sd: float, pairs: int, *, confidence: float, power: float) -> float:
-    """Return the smallest ratio above 1 that a fixed-size design of so many pairs detects; ``inf`` if it has too few."""
+    """Return the smallest ratio above 1 that a fixed-size design detects; ``inf`` if it has too few pairs."""
     if 2.0 ** (1 - pairs) > 1 - confidence:
         return math.inf
     found = _root(lambda effect: _power(pairs, sd, effect, confidence) - power, 1e-9, 50 * sd + 1e-6)
@@ -369,4 +369,5 @@ def _percentiles(values: NDArray[np.float64], confidence: float, side: Side) -> 
 
 
 def _shown(estimate: float, interval: Interval, confidence: float) -> str:
-    return f"{math.exp(estimate):.3f}x, {confidence:.1%} interval {math.exp(interval.low):.3f}..{math.exp(interval.high):.3f}"
+    ends = f"{math.exp(interval.low):.3f}..{math.exp(interval.high):.3f}"
+    return f"{math.exp(estimate):.3f}x, {confidence:.1%} interval {ends}"

@@ -8,7 +8,7 @@ import time
 import traceback
 
 from tinytts.acoustic import Acoustic
-from tinytts.config import MAX_QUEUED, SAMPLE_RATE, SENTENCE_PAUSE_S
+from tinytts.config import MAX_QUEUED
 from tinytts.frontend import Frontend
 from tinytts.vits import Vits
 from tinytts.vocoder import Vocoder
@@ -39,13 +39,14 @@ class Job:
 
 
 class Stage(threading.Thread):
-    """Takes jobs from its inbox, works on them, and passes them on."""
+    """Takes jobs from its inbox, works on them when it is its turn, and passes them on."""
 
-    def __init__(self, name, work, forward):
+    def __init__(self, name, work, forward, turn, inbox=None):
         super().__init__(name=name, daemon=True)
-        self.inbox = queue.Queue()
+        self.inbox = inbox or queue.Queue()
         self.work = work
         self.forward = forward
+        self.turn = turn
 
     def run(self):
         while True:
@@ -55,8 +56,9 @@ class Stage(threading.Thread):
                 time.sleep(0)
                 continue
             try:
-                if not job.cancelled:
-                    self.work(job)
+                with self.turn:
+                    if not job.cancelled:
+                        self.work(job)
                 self.forward(job)
             except Exception as error:
                 traceback.print_exc()
@@ -69,11 +71,12 @@ class Pipeline:
         self.frontend = Frontend()
         self.acoustic = Acoustic(model, device)
         self.vocoder = Vocoder(model, device)
-        self.turn = threading.Lock()
-        self.vocoder_stage = Stage("vocoder", self.vocode, self.finish)
-        self.acoustic_stage = Stage("acoustic", self.synthesise, self.vocoder_stage.inbox.put)
-        self.frontend_stage = Stage("frontend", self.phonemize, self.acoustic_stage.inbox.put)
-        self.stages = (self.frontend_stage, self.acoustic_stage, self.vocoder_stage)
+        # Torch may use every core for one stage: two at once would be in each other's way.
+        turn = threading.Lock()
+        self.vocoder_stage = Stage("vocoder", self.vocode, self.finish, turn)
+        self.acoustic_stage = Stage("acoustic", self.synthesise, self.vocoder_stage.inbox.put, turn)
+        self.frontend_stage = Stage("frontend", self.phonemize, self.acoustic_stage.inbox.put, turn)
+        self.stages = [self.frontend_stage, self.acoustic_stage, self.vocoder_stage]
 
     def start(self):
         for stage in self.stages:
@@ -89,19 +92,16 @@ class Pipeline:
 
     def synthesise(self, job):
         sentences = json.loads(job.message)["sentences"]
-        with self.turn:
-            latents = [
-                self.acoustic.run(ids, job.seed + number, job.voice, job.speed) for number, ids in enumerate(sentences)
-            ]
+        latents = [
+            self.acoustic.run(ids, job.seed + number, job.voice, job.speed) for number, ids in enumerate(sentences)
+        ]
         job.message = json.dumps({"latents": latents})
 
     def vocode(self, job):
-        latents = json.loads(job.message)["latents"]
-        with self.turn:
-            for number, latent in enumerate(latents):
-                if number:
-                    job.emit([0.0] * int(SENTENCE_PAUSE_S * SAMPLE_RATE))
-                self.vocoder.run(latent, job)
+        for number, latent in enumerate(json.loads(job.message)["latents"]):
+            if number:
+                self.vocoder.pause(job)
+            self.vocoder.run(latent, job)
 
     def finish(self, job):
         job.deliver(END)

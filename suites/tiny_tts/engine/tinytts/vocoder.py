@@ -2,11 +2,11 @@
 
 import torch
 
-from tinytts.config import HOP, SAMPLE_RATE
+from tinytts.config import HOP, SAMPLE_RATE, SENTENCE_PAUSE_S
 
-WINDOW = 48
 # The decoder sees 12 frames to each side: with them, windows join without a seam.
 CONTEXT = 12
+WINDOW = 48
 
 
 class Vocoder:
@@ -16,18 +16,34 @@ class Vocoder:
 
     @torch.inference_mode()
     def run(self, latent, job):
-        """Decode one sentence; hand over each window's samples, a list of floats in -1..1, as it is done."""
-        frames = len(latent[0])
-        for start in range(0, frames, WINDOW):
+        """Decode one sentence and hand over each window's samples as they are done."""
+        for start, stop in self.windows(self.frames(latent)):
             if job.cancelled:
                 return
-            stop = min(start + WINDOW, frames)
-            first, last = max(0, start - CONTEXT), min(frames, stop + CONTEXT)
-            window = torch.tensor([row[first:last] for row in latent], device=self.device)
-            samples = self.model.decode(window[None])[0, 0]
-            samples = samples[(start - first) * HOP : (stop - first) * HOP]
+            samples = self.decode(latent, start, stop)
             job.prosody.append(self.prosody(samples))
-            job.emit(samples.tolist())
+            self.hand_over(samples, job)
+
+    def windows(self, frames):
+        """Return the (start, stop) of every window."""
+        return [(start, min(start + WINDOW, frames)) for start in range(0, frames, WINDOW)]
+
+    def decode(self, latent, start, stop):
+        """Return the samples of one window, float32 [256 * (stop - start)]."""
+        first, last = max(0, start - CONTEXT), min(self.frames(latent), stop + CONTEXT)
+        window = torch.tensor([row[first:last] for row in latent], device=self.device)
+        samples = self.model.decode(window[None])[0, 0]
+        return samples[(start - first) * HOP : (stop - first) * HOP]
+
+    def frames(self, latent):
+        return len(latent[0])
+
+    def hand_over(self, samples, job):
+        job.emit(samples.tolist())
+
+    def pause(self, job):
+        """Hand over the silence between two sentences."""
+        self.hand_over(torch.zeros(int(SENTENCE_PAUSE_S * SAMPLE_RATE)), job)
 
     def prosody(self, samples):
         """Return pitch and energy of each frame of a window, by autocorrelation."""

@@ -1,0 +1,125 @@
+"""``wer``: wrong, missing and invented words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from guards.family import Family, Number
+from guards.heard import draw, heard
+from guards.judge_asr import require_judge, transcribe, word_errors
+from guards.noninferiority import SHARE, Comparison, Finding, absolute, nothing_heard, result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guards.heard import HeardPair
+    from guards.judge_asr import WordErrors
+    from pytest_rsi.guard import Evidence, GuardResult, Outcome
+    from pytest_rsi.recording import SpeechRequest
+
+RUNAWAY = 0.5
+FINE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class WerGuard:
+    """Hears words: word error rate of a judge's transcripts against the texts asked for. Unit: share of words.
+
+    Corpus rate (errors over words) by the bootstrap over requests, and runaways by themselves: requests with more than
+    half of their words wrong where the baseline has at most a quarter; there may be ``runaways`` of them. At most
+    ``requests`` of each workload are heard.
+    """
+
+    max: float | None
+    worse_by: float
+    requests: int
+    runaways: int
+    name: str = "wer"
+
+    def probes(self) -> Sequence[SpeechRequest]:
+        """Return nothing: it judges the timed requests."""
+        return ()
+
+    def check(self, evidence: Evidence) -> GuardResult:
+        """Transcribe a draw of the answers and compare their errors.
+
+        Raises:
+            JudgeModelError: the judge is not installed, or does not know the language.
+        """
+        pairs = draw(heard(evidence), self.requests, evidence.seed)
+        if not pairs:
+            return nothing_heard(self.name)
+        before = [word_errors(pair.request.input, transcribe(pair.baseline, evidence.language)) for pair in pairs]
+        if not any(errors.words for errors in before):
+            return nothing_heard(self.name, "no text with words")
+        compared = [(pair, old) for pair, old in zip(pairs, before, strict=True) if pair.candidate is not None]
+        if not compared:
+            return result(self.name, [absolute("wer", SHARE, corpus_rate(before), self.max)], len(pairs))
+        after = [word_errors(pair.request.input, transcribe(pair.theirs, evidence.language)) for pair, _ in compared]
+        kept = [pair for pair, _ in compared]
+        return result(
+            self.name,
+            [self._runaways(kept, before, after), self._corpus(kept, before, after, evidence)][::-1],
+            len(kept),
+        )
+
+    def _corpus(
+        self, pairs: Sequence[HeardPair], before: Sequence[WordErrors], after: Sequence[WordErrors], evidence: Evidence
+    ) -> Finding:
+        words = np.array([errors.words for errors in before], dtype=np.float64)
+        more = np.array([new.errors - old.errors for old, new in zip(before, after, strict=True)], dtype=np.float64)
+        return Comparison(
+            label="wer",
+            unit=SHARE,
+            baseline=corpus_rate(before),
+            candidate=corpus_rate(after),
+            # The mean of these is the difference of the corpus rates.
+            differences=more / words.mean(),
+            ids=[pair.request.id for pair in pairs],
+            margin=self.worse_by,
+            limit=self.max,
+        ).finding(evidence.seed)
+
+    def _runaways(
+        self, pairs: Sequence[HeardPair], before: Sequence[WordErrors], after: Sequence[WordErrors]
+    ) -> Finding:
+        found = [
+            (pair.request.id, new.rate - old.rate)
+            for pair, old, new in zip(pairs, before, after, strict=True)
+            if new.rate > RUNAWAY and old.rate <= FINE
+        ]
+        found.sort(key=lambda item: -item[1])
+        named = ", ".join(name for name, _ in found[:5]) + (", ..." if len(found) > 5 else "")
+        text = f"{len(found)} runaways" + (f" ({named})" if found else "") + f", at most {self.runaways} allowed"
+        outcome: Outcome = "passed" if len(found) <= self.runaways else "failed"
+        return Finding(outcome, text, value=float(len(found)), unit="requests", worst=tuple(found[:5]))
+
+
+def corpus_rate(errors: Sequence[WordErrors]) -> float:
+    """Return all errors over all words."""
+    words = sum(found.words for found in errors)
+    return sum(found.errors for found in errors) / words if words else float("nan")
+
+
+def _build(**values: Any) -> WerGuard:  # noqa: ANN401  (checked numbers)
+    require_judge()
+    return WerGuard(**values)
+
+
+FAMILY = Family(
+    marker="wer",
+    signature=(
+        "wer(max=None, worse_by=0.02, requests=24, runaways=0): word error rate of a judge's transcripts, absolute "
+        "limit and margin as shares of words; hears that many requests of each workload"
+    ),
+    build=_build,
+    numbers={
+        "max": Number(None, 0, 1),
+        "worse_by": Number(0.02, 0, 1),
+        "requests": Number(24, 1, 10_000, whole=True),
+        "runaways": Number(0, 0, 1000, whole=True),
+    },
+)
