@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from guards.family import Family, Number
+from guards.heard import hear
 from guards.noninferiority import SHARE, nothing_heard
+from pytest_rsi.audio import UndecodableAudioError
 from pytest_rsi.guard import GuardResult
 from pytest_rsi.metrics import Failure, measure
 
@@ -77,6 +79,10 @@ def shortcoming(exchange: Exchange) -> str | None:
     found = measure(exchange)
     if isinstance(found, Failure):
         return f"{found.kind}: {found.detail}"
+    try:
+        hear(exchange)
+    except UndecodableAudioError as error:
+        return f"undecodable: {error}"
     if found.ttfa_s == float("inf"):
         return "silent: never 40 ms above -50 dBFS"
     if _finish_reason(exchange) == "length":

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from guards.family import Number, read_numbers
+from guards.heard import hear
 from guards.noninferiority import Finding, nothing_heard, result
-from pytest_rsi.audio import UndecodableAudioError, decode
+from pytest_rsi.audio import UndecodableAudioError
 from pytest_rsi.recording import SpeechRequest
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class SeedContract:
 def _behaviour(exchanges: Sequence[Exchange]) -> tuple[bool, bool] | None:
     """Return (same seed gives the same audio, another gives other audio), or ``None`` if one is not audio."""
     try:
-        first, again, other = (decode(exchange) for exchange in exchanges)
+        first, again, other = (hear(exchange) for exchange in exchanges)
     except (UndecodableAudioError, ValueError):
         return None
     return same_audio(first, again), not same_audio(first, other)

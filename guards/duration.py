@@ -119,7 +119,7 @@ def _single(ids: Sequence[str], before: Sequence[Speech], after: Sequence[Speech
 FAMILY = Family(
     marker="duration",
     signature=(
-        "duration(worse_by=0.015, lead=0.010, trail=0.020, pause=0.015, rate=0.03): length, silence at the ends, "
+        "duration(worse_by=0.015, lead=0.010, trail=0.020, pause=0.015, rate=0.08): length, silence at the ends, "
         "longest pause and rate stay as they are, in both directions; shares and seconds"
     ),
     build=DurationGuard,
@@ -128,6 +128,6 @@ FAMILY = Family(
         "lead": Number(0.010, 0, 10),
         "trail": Number(0.020, 0, 10),
         "pause": Number(0.015, 0, 10),
-        "rate": Number(0.03, 0, 1),
+        "rate": Number(0.08, 0, 1),
     },
 )

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from pytest_rsi.audio import Audio
     from pytest_rsi.guard import Evidence
-    from pytest_rsi.recording import SpeechRequest
+    from pytest_rsi.recording import Exchange, SpeechRequest
+
+LOWEST_RATE_HZ, HIGHEST_RATE_HZ = 4000, 192_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,13 +33,25 @@ class HeardPair:
         return self.baseline if self.candidate is None else self.candidate
 
 
+def hear(exchange: Exchange) -> Audio:
+    """Return the audio of an answer.
+
+    Raises:
+        UndecodableAudioError: it is none, or has a sample rate that speech does not have.
+    """
+    audio = decode(exchange)
+    if not LOWEST_RATE_HZ <= audio.rate_hz <= HIGHEST_RATE_HZ:
+        raise UndecodableAudioError(f"{audio.rate_hz} Hz, expected {LOWEST_RATE_HZ} to {HIGHEST_RATE_HZ}")
+    return audio
+
+
 def heard(evidence: Evidence) -> list[HeardPair]:
     """Return the timed pairs that are audio in both arms. What is left out here fails ``complete``."""
     pairs = []
     for pair in evidence.pairs:
         try:
-            candidate = None if pair.candidate is None else decode(pair.candidate)
-            pairs.append(HeardPair(pair.workload, pair.request, decode(pair.baseline), candidate))
+            candidate = None if pair.candidate is None else hear(pair.candidate)
+            pairs.append(HeardPair(pair.workload, pair.request, hear(pair.baseline), candidate))
         except UndecodableAudioError:
             continue
     return pairs

@@ -11,6 +11,7 @@ import numpy as np
 from guards.family import Number, read_numbers
 from guards.noninferiority import (
     CONFIDENCE,
+    FEWEST,
     NUMBER,
     SECONDS,
     SHARE,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from guards.noninferiority import Better, Unit
     from pytest_rsi.guard import Evidence, ExchangePair, GuardResult
-    from pytest_rsi.recording import SpeechRequest
+    from pytest_rsi.recording import Exchange, SpeechRequest
 
 RESAMPLES = 1000
 STATISTICS = ("mean", "p50", "p95", "p99", "max", "min")
@@ -88,27 +89,27 @@ class LatencyGuard:
         """Compare the statistic of both arms."""
         metric = METRICS[self.metric]
         pairs = [pair for pair in evidence.pairs if pair.workload == self.workload]
-        blocks = _blocks(pairs)
-        before = [_figure(metric, measure(pair.baseline)) for pair in pairs]
-        after = [
-            before[i] if pair.candidate is None else _figure(metric, measure(pair.candidate))
-            for i, pair in enumerate(pairs)
+        alone = all(pair.candidate is None for pair in pairs)
+        rows = [
+            (pair.request.id, block, before, before if alone else _figure(metric, pair.candidate))
+            for pair, block in zip(pairs, _blocks(pairs), strict=True)
+            if (before := _figure(metric, pair.baseline)) is not None and math.isfinite(before)
         ]
-        kept = [i for i in range(len(pairs)) if math.isfinite(before[i]) and not math.isnan(after[i])]
+        kept = [(name, block, before, after) for name, block, before, after in rows if after is not None]
         if not kept:
             there = ", ".join(sorted({pair.workload for pair in evidence.pairs})) or "none"
             return nothing_heard(self.name, f"no answered request of workload {self.workload!r} (workloads: {there})")
-        old, new = np.array([before[i] for i in kept]), np.array([after[i] for i in kept])
+        ids = [name for name, _, _, _ in kept]
+        old, new = np.array([row[2] for row in kept]), np.array([row[3] for row in kept])
         label = f"{self.metric}" + ("" if self.metric == "continuity" else f" {self.statistic}")
-        if all(pair.candidate is None for pair in pairs):
+        if alone:
             value = statistic(old, self.statistic)
             return result(self.name, [absolute(label, metric.unit, value, self.limit, metric.better)], len(kept))
-        ids = [pairs[i].request.id for i in kept]
         mute = [name for name, value in zip(ids, new, strict=True) if not math.isfinite(value)]
         if mute:
             text = f"{self.metric}: {len(mute)} answers without audible audio where the baseline has some ({mute[0]})"
             return result(self.name, [Finding("failed", text, limit=self.limit)], len(kept))
-        finding = self._compare(label, ids, old, new, np.array([blocks[i] for i in kept]), evidence.seed)
+        finding = self._compare(label, ids, old, new, np.array([row[1] for row in kept]), evidence.seed)
         return result(self.name, [finding], len(kept))
 
     def _compare(
@@ -139,6 +140,7 @@ class LatencyGuard:
             better=metric.better,
             relative=metric.relative,
             limit=self.limit,
+            fewest=_fewest(self.statistic),
         ).finding(seed, interval)
 
 
@@ -149,8 +151,14 @@ def statistic(values: NDArray[np.float64], name: str) -> float:
     return float(np.quantile(values, {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}[name]))
 
 
-def _figure(metric: Metric, seen: object) -> float:
-    return metric.of(seen) if isinstance(seen, ExchangeMetrics) else math.nan
+def _fewest(name: str) -> int:
+    """Return how many requests it takes for one of them to lie beyond a percentile."""
+    return max(FEWEST, {"p95": 20, "p99": 100}.get(name, 0))
+
+
+def _figure(metric: Metric, exchange: Exchange | None) -> float | None:
+    seen = None if exchange is None else measure(exchange)
+    return metric.of(seen) if isinstance(seen, ExchangeMetrics) else None
 
 
 def _difference(before: float, after: float, relative: bool) -> float:

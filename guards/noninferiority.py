@@ -29,6 +29,7 @@ CONFIDENCE = 0.95
 FEWEST = 8
 """With fewer requests the bootstrap's intervals are too narrow to be believed, whatever they say."""
 WORST = 5
+MANY_TIMES = 6
 _SEVERITY = {"passed": 0, "undecided": 1, "failed": 2}
 
 
@@ -83,7 +84,8 @@ class Comparison:
     """A figure of both arms and its paired differences, candidate - baseline, float64 [n] with n request ids.
 
     With ``relative``, differences and margin are log-ratios and share of the baseline's figure; else both are in
-    ``unit``. ``limit`` is the most the figure itself may be, or the least where ``better`` is ``higher``.
+    ``unit``. ``limit`` is the most the figure itself may be, or the least where ``better`` is ``higher``. Fewer
+    requests than ``fewest`` never pass.
     """
 
     label: str
@@ -96,17 +98,21 @@ class Comparison:
     better: Better = "lower"
     relative: bool = False
     limit: float | None = None
+    fewest: int = FEWEST
 
     def finding(self, seed: int, interval: Interval | None = None) -> Finding:
         """Judge by ``interval`` (of a log-ratio where relative), or by the bootstrap of the mean difference."""
-        if not np.isfinite(self.differences).all():
-            return Finding("failed", f"{self.label}: a difference that is not a number", unit=self.unit.name)
+        endless = [name for name, size in zip(self.ids, self.differences, strict=True) if not math.isfinite(size)]
+        if endless:
+            text = f"{self.label}: {len(endless)} answers differ beyond measure ({', '.join(endless[:3])})"
+            worst = tuple((name, math.inf) for name in endless[:WORST])
+            return Finding("failed", text, unit=self.unit.name, worst=worst)
         found = interval or bootstrap_interval(self.differences, seed=seed, confidence=CONFIDENCE)
         ends = (found.low, found.high)
         if self.relative:
             ends = (math.expm1(found.low), math.expm1(min(found.high, 700.0)))
         outcome = outcome_of(ends, self.margin, self.better)
-        if len(self.differences) < FEWEST and outcome == "passed":
+        if len(self.differences) < self.fewest and outcome == "passed":
             outcome = "undecided"
         within = within_limit(self.candidate, self.limit, self.better)
         scale = self.baseline if self.relative else 1.0
@@ -147,12 +153,13 @@ class Comparison:
         n, centre = len(self.differences), (ends[0] + ends[1]) / 2
         off = {"lower": centre, "higher": -centre, "same": abs(centre)}[self.better]
         half, room = (ends[1] - ends[0]) / 2, self.margin - off
-        if not math.isfinite(half):
-            return f"{n} requests cannot tell, at least {FEWEST} are needed"
+        if n < self.fewest or not math.isfinite(half):
+            return f"{n} requests cannot tell, at least {self.fewest} are needed"
         if not room > 0:
             return f"{n} requests cannot tell, and the difference itself is no smaller than the margin"
-        needed = max(FEWEST, n + 1, math.ceil(n * (half / room) ** 2))
-        return f"{n} requests cannot tell, about {needed} would"
+        if half > MANY_TIMES * room:
+            return f"{n} requests cannot tell, nor would many times as many"
+        return f"{n} requests cannot tell, about {max(n + 1, math.ceil(n * (half / room) ** 2))} would"
 
 
 def outcome_of(ends: tuple[float, float], margin: float, better: Better) -> Outcome:
@@ -194,6 +201,8 @@ def result(guard: str, findings: Sequence[Finding], requests: int) -> GuardResul
     """Return the guard's result: the gravest finding decides, and the first of several such."""
     gravest = max(findings, key=lambda finding: _SEVERITY[finding.outcome])
     told = [finding.text for finding in findings if finding.outcome == gravest.outcome]
+    if gravest.outcome == "passed" and len(told) > 1:
+        told = [told[0], f"{len(told) - 1} more figure{'s' if len(told) > 2 else ''} within bounds"]
     return GuardResult(
         guard=guard,
         outcome=gravest.outcome,

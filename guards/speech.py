@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 FRAME_S = 0.010
 TOP_QUANTILE = 0.95
 FLOOR_QUANTILE = 0.05
-BELOW_TOP_DB = 40.0
+BELOW_TOP_DB = 35.0
 ABOVE_FLOOR_DB = 6.0
 LEAST_BELOW_TOP_DB = 20.0
-"""A frame is speech above top - 40 dB, or above floor + 6 dB if noise is higher, but never above top - 20 dB."""
+"""A frame is speech above top - 35 dB, or above floor + 6 dB if noise is higher, but never above top - 20 dB."""
 LEAST_RUN = 3
 """Speech begins and ends with 30 ms of it: a click is not speech."""
 TAIL_S = 0.020
@@ -33,7 +33,8 @@ class Speech:
 
     ``total_s`` is all of it, ``span_s`` from the first to the last speech, ``lead_s`` and ``trail_s`` the silence
     before and after, ``pause_s`` the longest silence inside, ``rate_hz`` the energy peaks (a proxy of syllables) per
-    second of the span, ``tail_db`` the level of the last 20 ms relative to the loudest speech: near 0 where sound was cut off.
+    second of the span, ``tail_db`` the level of the last 20 ms relative to the loudest speech: near 0 where sound was
+    cut off.
     """
 
     total_s: float

@@ -72,8 +72,10 @@ class TailGuard:
             _abrupt(endings),
             _compare("missing end", ids, ends, self.end, evidence.seed, two_sided=False),
             _compare("silence after speech", ids, trails, self.trail, evidence.seed, two_sided=True),
-            self._last_words([ending.pair for ending in endings], evidence),
         ]
+        if not any(finding.outcome == "failed" for finding in findings):
+            # Listening costs a hundred times as much, and could not save the candidate any more.
+            findings.append(self._last_words([ending.pair for ending in endings], evidence))
         return result(self.name, findings, len(endings))
 
     def _last_words(self, pairs: Sequence[HeardPair], evidence: Evidence) -> Finding:

@@ -60,11 +60,8 @@ class WerGuard:
             return result(self.name, [absolute("wer", SHARE, corpus_rate(before), self.max)], len(pairs))
         after = [word_errors(pair.request.input, transcribe(pair.theirs, evidence.language)) for pair, _ in compared]
         kept = [pair for pair, _ in compared]
-        return result(
-            self.name,
-            [self._runaways(kept, before, after), self._corpus(kept, before, after, evidence)][::-1],
-            len(kept),
-        )
+        findings = [self._corpus(kept, before, after, evidence), self._runaways(kept, before, after)]
+        return result(self.name, findings, len(kept))
 
     def _corpus(
         self, pairs: Sequence[HeardPair], before: Sequence[WordErrors], after: Sequence[WordErrors], evidence: Evidence

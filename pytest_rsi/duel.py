@@ -217,7 +217,7 @@ class _Bench:
         seen: dict[ArmName, list[float]] = {arm: [] for arm in ARMS}
         for count in range(1, most + 1):
             workload = self.duel.workloads[count % len(self.duel.workloads)]
-            requests = self.duel.source.draw(workload, workload.requests)
+            requests = self.duel.source.draw(workload, self.duel.task.duel.warmup_requests)
             for arm in self.duel.rng.sample(ARMS, k=2):
                 recording = await self._run(arm, workload, requests, -count)
                 if throughput_rps(recording) <= 0:
@@ -231,7 +231,7 @@ class _Bench:
     async def probe(self, probes: Sequence[SpeechRequest]) -> tuple[BlockPair, ...]:
         """Send the guards' own requests to both arms, mixed with fresh ones in the shape of a timed block."""
         workload = self.duel.workloads[0]
-        requests = [*probes, *self.duel.source.draw(workload, max(2, len(probes) // 2))]
+        requests = [*probes, *self.duel.source.draw(workload, 2)]
         self.duel.rng.shuffle(requests)
         recordings = {arm: await self._run(arm, workload, requests, 0) for arm in self.duel.rng.sample(ARMS, k=2)}
         return (BlockPair(recordings["baseline"], recordings["candidate"], 0.0),)

@@ -137,6 +137,10 @@ class _Case:
             return
         while not self._enough():
             self._measure(duel, len(self.pairs), [])
+        if self.decision is not None and self.decision.verdict != "improved":
+            # Refused already: whatever the guards could not yet tell need not be found out.
+            self._decide_speed()
+            return
         if len(self.pairs) > 1:
             self._listen()
         self._veto([result for result in self.guards if result.outcome != "passed"])
@@ -246,10 +250,8 @@ class _Case:
         """Run every guard on all that was recorded so far."""
         began = time.monotonic()
         evidence = self._evidence()
-        self.guards = []
-        for guard in self.judge.guards:
-            self.judge.progress(f"guard {guard.name}")
-            self.guards.append(guard.check(evidence))
+        self.judge.progress(f"{len(self.judge.guards)} guards listen to {len(evidence.pairs)} answers of each arm")
+        self.guards = [guard.check(evidence) for guard in self.judge.guards]
         self.guards_s += time.monotonic() - began
 
     def _veto(self, results: Sequence[GuardResult]) -> None:

@@ -27,7 +27,7 @@ class _Table(BaseModel):
 class Workload(_Table):
     """One ``[[workload]]``: a load shape. ``concurrency`` is for a closed loop, ``rate_hz`` for an open one.
 
-    ``requests`` is how many a block has.
+    ``requests`` is how many a block has, ``max_words`` the most spoken words of a text (default: as they come).
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -35,6 +35,7 @@ class Workload(_Table):
     concurrency: Annotated[int, Field(ge=0)] = 0
     rate_hz: Annotated[float, Field(ge=0)] = 0.0
     requests: Count
+    max_words: Count | None = None
 
     @model_validator(mode="after")
     def _one_shape(self) -> Workload:
@@ -88,6 +89,7 @@ class DuelTable(_Table):
     floor_pairs: Annotated[int, Field(ge=4)] = 6
     gate_pairs: Count = 2
     warmup_blocks: tuple[int, int] = Field(default=(1, 5), strict=False)
+    warmup_requests: Count = 4
     warmup_within: Ratio = 0.1
     foreign_cpu_max: Ratio = 0.5
 

@@ -10,7 +10,7 @@ from suites.speech import TextToSpeech
 @pytest.mark.parity
 @pytest.mark.duration(worse_by=0.015)
 @pytest.mark.tail
-@pytest.mark.wer(max=0.25, worse_by=0.02)
+@pytest.mark.wer(max=0.25, worse_by=0.02, requests=16)
 @pytest.mark.latency("ttfa", p95=3.0, worse_by=0.25)
 @pytest.mark.latency("stalled_s", p95=1.0, worse_by=0.25)
 @pytest.mark.contract("seed")

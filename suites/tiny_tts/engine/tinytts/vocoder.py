@@ -6,7 +6,7 @@ from tinytts.config import HOP, SAMPLE_RATE, SENTENCE_PAUSE_S
 
 # The decoder sees 12 frames to each side: with them, windows join without a seam.
 CONTEXT = 12
-WINDOW = 48
+WINDOW = 64
 
 
 class Vocoder:
