@@ -37,12 +37,13 @@ class SeedContract:
     """
 
     texts: int
+    max_words: int | None
     entropy: int
     name: str = "contract-seed"
 
     def probes(self) -> Sequence[SpeechRequest]:
         """Return three requests for each text: ``1a`` and ``1b`` alike, ``1c`` with another seed."""
-        return _probes(self.texts, self.entropy)
+        return _probes(self.texts, self.max_words, self.entropy)
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Compare the answers to the probes, in each arm by itself."""
@@ -98,13 +99,13 @@ def same_audio(first: Audio, second: Audio) -> bool:
 
 
 @functools.cache
-def _probes(count: int, entropy: int) -> tuple[SpeechRequest, ...]:
+def _probes(count: int, max_words: int | None, entropy: int) -> tuple[SpeechRequest, ...]:
     # The texts must come from where all others come from, or a server could tell a probe by its words.
-    from fixtures.texts import fresh
+    from fixtures.texts import TextGenerator
 
     rng = random.Random(entropy)
     probes = []
-    for number, text in enumerate(fresh(rng.getrandbits(256), count), start=1):
+    for number, text in enumerate(TextGenerator(rng.getrandbits(256)).draw(count, max_words=max_words), start=1):
         seed, other = rng.sample(range(2**31), k=2)
         probes += [
             SpeechRequest(id=f"contract-seed-{number}{letter}", input=text.text, seed=used, kind=text.kind)
@@ -119,7 +120,8 @@ class ContractFamily:
 
     marker: str = "contract"
     signature: str = (
-        'contract("seed", texts=2): the same seed gives the same audio, another seed other audio, as the baseline does'
+        'contract("seed", texts=2, max_words=None): the same seed gives the same audio, another seed other audio, as '
+        "the baseline does; max_words as the workloads have it"
     )
 
     def make(self, *args: Any, **kwargs: Any) -> SeedContract:  # noqa: ANN401  (what a marker was given)
@@ -131,8 +133,9 @@ class ContractFamily:
         if len(args) != 1 or args[0] not in PROMISES:
             shown = ", ".join(map(repr, args)) or "nothing"
             raise ValueError(f"contract: promise {shown}, expected {', '.join(map(repr, PROMISES))}")
-        values = read_numbers(self.marker, {"texts": Number(2, 1, 20, whole=True)}, kwargs)
-        return SeedContract(texts=int(values["texts"] or 2), entropy=secrets.randbits(128))
+        numbers = {"texts": Number(2, 1, 20, whole=True), "max_words": Number(None, 1, 1000, whole=True)}
+        values = read_numbers(self.marker, numbers, kwargs)
+        return SeedContract(entropy=secrets.randbits(128), **values)  # type: ignore[arg-type]  # both are whole
 
 
 FAMILY = ContractFamily()

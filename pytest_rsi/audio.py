@@ -113,7 +113,7 @@ def _checked(samples: NDArray[np.float32], rate_hz: int) -> Audio:
 def _rate(exchange: Exchange) -> int:
     """Return the rate of raw PCM: named by the server, since nothing in the bytes says it; ``band`` checks it."""
     text = {name.lower(): value for name, value in exchange.headers.items()}.get("x-sample-rate", "24000")
-    if not text.isdigit() or not 4000 <= int(text) <= 192000:
+    if not (text.isascii() and text.isdigit()) or not 4000 <= int(text) <= 192000:
         raise UndecodableAudioError(f"X-Sample-Rate {text!r}, expected 4000 to 192000")
     return int(text)
 

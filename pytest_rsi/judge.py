@@ -143,6 +143,9 @@ class _Case:
             return
         if len(self.pairs) > 1:
             self._listen()
+        while self._cannot_tell() and len(self.pairs) < self.max_pairs:
+            self._measure(duel, len(self.pairs), [])
+            self._listen()
         self._veto([result for result in self.guards if result.outcome != "passed"])
         self._decide_speed()
 
@@ -253,6 +256,11 @@ class _Case:
         self.judge.progress(f"{len(self.judge.guards)} guards listen to {len(evidence.pairs)} answers of each arm")
         self.guards = [guard.check(evidence) for guard in self.judge.guards]
         self.guards_s += time.monotonic() - began
+
+    def _cannot_tell(self) -> bool:
+        """Return whether more requests could still let every guard pass."""
+        outcomes = {result.outcome for result in self.guards}
+        return self.candidate is not None and "undecided" in outcomes and "failed" not in outcomes
 
     def _veto(self, results: Sequence[GuardResult]) -> None:
         if results:

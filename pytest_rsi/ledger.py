@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,9 @@ class Ledger:
                     cursor.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, _digest(before, row)))
                     cursor.execute("COMMIT")
                 except BaseException:
-                    cursor.execute("ROLLBACK")
+                    # A full disk has rolled back already.
+                    with suppress(sqlite3.OperationalError):
+                        cursor.execute("ROLLBACK")
                     raise
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self.path}: cannot record {kind!r}: {error}") from None

@@ -24,6 +24,7 @@ FIRST_LOOK = 3
 EFFECT_VARIANCE = 4.0
 """Mixture variance of the sequential test, in units of the variance of one pair: sharpest for three to eight pairs."""
 NOISIER_ALPHA = 0.05
+SIMULATED_PAIRS = 64
 FUTILITY = 0.05
 FUTILITY_OPTIMISM = 1.0
 
@@ -170,29 +171,24 @@ def fixed_decide(d: ArrayLike, *, floor: NoiseFloor | None, min_speedup: float, 
 
 
 def pairs_needed(sd: float, effect: float, *, confidence: float, power: float) -> int:
-    """Return how many pairs a fixed-size signed-rank design needs to tell ``effect`` (a log-ratio) from zero.
+    """Return how many pairs the exact signed-rank interval needs to exclude zero when the truth is ``effect``.
 
-    Noether's normal approximation with the t-test's small-sample correction, divided by the test's efficiency of 3/pi,
-    and never fewer than an exact interval needs at all.
+    ``sd`` and ``effect`` are log-ratios. Power is by simulation of normal pairs up to 64, by the root of n beyond.
 
     Raises:
         ValueError: ``effect`` is not positive.
     """
     if effect <= 0:
         raise ValueError(f"effect {effect!r}, expected a positive log-ratio")
-    least = next(n for n in range(1, 64) if 2.0 ** (1 - n) <= 1 - confidence)
-    n = least
-    while _power(n, sd, effect, confidence) < power and n < 10_000:
-        n += 1
-    return n
+    for n in range(1, SIMULATED_PAIRS + 1):
+        if sd * _needed_effect(n, confidence, power) <= effect:
+            return n
+    return math.ceil(SIMULATED_PAIRS * (sd * _needed_effect(SIMULATED_PAIRS, confidence, power) / effect) ** 2)
 
 
 def detectable_effect(sd: float, pairs: int, *, confidence: float, power: float) -> float:
     """Return the smallest ratio above 1 that a fixed-size design detects; ``inf`` if it has too few pairs."""
-    if 2.0 ** (1 - pairs) > 1 - confidence:
-        return math.inf
-    found = _root(lambda effect: _power(pairs, sd, effect, confidence) - power, 1e-9, 50 * sd + 1e-6)
-    return math.exp(found)
+    return math.exp(sd * _needed_effect(min(pairs, SIMULATED_PAIRS), confidence, power))
 
 
 def bootstrap_interval(
@@ -250,7 +246,7 @@ def hierarchical_interval(blocks: Sequence[ArrayLike], *, confidence: float, see
     return _percentiles(means, confidence, "two")
 
 
-def _distributions() -> Any:
+def _distributions() -> Any:  # noqa: ANN401  (scipy is untyped)
     # Imported at the first figure: a usage error need not wait a second for it.
     from scipy import stats
 
@@ -350,15 +346,17 @@ def _chance(
     return float(_distributions().norm.cdf((final - needed) / (sd * math.sqrt(left) / max_pairs)))
 
 
-def _power(n: int, sd: float, effect: float, confidence: float) -> float:
-    """Return the power of the signed-rank test for ``effect`` at a two-sided level, by the noncentral t."""
-    if 2.0 ** (1 - n) > 1 - confidence:
-        return 0.0
-    if sd == 0:
-        return 1.0
-    critical = float(_distributions().t.ppf(1 - (1 - confidence) / 2, n - 1))
-    shift = effect / sd * math.sqrt(n * 3 / math.pi)
-    return float(_distributions().nct.sf(critical, n - 1, shift))
+@functools.cache
+def _needed_effect(n: int, confidence: float, power: float) -> float:
+    """Return the effect, in standard deviations of a pair, that n pairs detect; ``inf`` if they have no interval."""
+    tails = np.cumsum(_signed_rank_pmf(n))
+    k = int(np.searchsorted(tails, (1 - confidence) / 2 * (1 + 1e-12), side="right"))
+    if k == 0:
+        return math.inf
+    noise = np.random.default_rng(0).normal(size=(2000, n))
+    i, j = np.triu_indices(n)
+    lower_ends = np.partition((noise[:, i] + noise[:, j]) / 2, k - 1, axis=1)[:, k - 1]
+    return -float(np.quantile(lower_ends, 1 - power))
 
 
 def _percentiles(values: NDArray[np.float64], confidence: float, side: Side) -> Interval:

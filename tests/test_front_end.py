@@ -130,7 +130,8 @@ def test_a_suite_without_a_task_is_refused() -> None:
 
 
 def test_the_plugin_adds_little_to_every_other_pytest(tmp_path: Path) -> None:
-    script = "import sys, pytest_rsi.plugin; print(sorted(set(sys.modules) & {'numpy', 'torch', 'scipy', 'pydantic', 'aiohttp', 'rich'}))"
+    heavy = {"numpy", "torch", "scipy", "pydantic", "aiohttp", "rich"}
+    script = f"import sys, pytest_rsi.plugin; print(sorted(set(sys.modules) & {heavy}))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fixtures.texts import spoken_words
 from guards import pytest_rsi_guards
 from pytest_rsi.guard import Evidence, ExchangePair, GuardResult
 from pytest_rsi.recording import Exchange, SpeechRequest
@@ -46,6 +47,10 @@ def test_probes_look_like_any_other_request() -> None:
     assert {key for probe in probes for key in probe.body()} == set(voice.request(0).body())
     assert GUARD.probes() == probes
     assert {probe.input for probe in FAMILY.make("seed").probes()}.isdisjoint(probe.input for probe in probes)
+
+
+def test_probes_are_no_longer_than_the_workload_lets_them_be() -> None:
+    assert all(spoken_words(probe.input) <= 8 for probe in FAMILY.make("seed", texts=6, max_words=8).probes())
 
 
 def test_seeds_honoured_by_both_pass() -> None:

@@ -95,7 +95,7 @@ def test_what_cannot_be_a_ledger_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="expected a file or sqlite:///FILE"):
         ledger_path("postgres://host/db", tmp_path)
     assert ledger_path("sqlite:///x.sqlite", tmp_path) == tmp_path / "x.sqlite"
-    with pytest.raises(LedgerError, match="Not a directory|File exists"):
+    with pytest.raises(LedgerError, match=r"Not a directory|File exists"):
         Ledger(tmp_path / "text" / "ledger.sqlite", "one")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,7 +87,8 @@ def test_a_good_patch_becomes_the_same_commit_everywhere(stub: Task, target: Tar
             "submodule at 'sub'",
         ),
         (
-            "diff --git a/app/stage.py b/app/two.py\nsimilarity index 100%\nrename from app/stage.py\nrename to app/two.py\n",
+            "diff --git a/app/stage.py b/app/two.py\nsimilarity index 100%\n"
+            "rename from app/stage.py\nrename to app/two.py\n",
             "rename",
         ),
         ("diff --git a/app/w.py b/app/w.py\nnew file mode 100644\nGIT binary patch\nliteral 3\nKcmZ\n", "binary"),
@@ -107,11 +109,8 @@ def test_a_bad_patch_is_refused_with_its_reason(
 def test_a_mangled_patch_is_refused_or_changes_only_what_it_may(
     stub: Task, target: Target, cut: int, noise: str
 ) -> None:
-    try:
+    with suppress(PolicyError):
         commit = target.apply(Candidate("mangled", STAGE[:cut] + noise + STAGE[cut:]), target.base, stub)
-    except PolicyError as error:
-        assert str(error)
-    else:
         changed = set(target.paths(commit)) ^ set(target.paths(target.base))
         assert all(path_matches(path, stub.target.patchable) for path in changed)
 

@@ -13,6 +13,6 @@ from suites.speech import TextToSpeech
 @pytest.mark.wer(max=0.25, worse_by=0.02, requests=16)
 @pytest.mark.latency("ttfa", p95=3.0, worse_by=0.25)
 @pytest.mark.latency("stalled_s", p95=1.0, worse_by=0.25)
-@pytest.mark.contract("seed")
+@pytest.mark.contract("seed", max_words=8)
 class TestTinyTts(TextToSpeech):
     """Piper VITS, voice en_US joe, one process on a CPU."""
