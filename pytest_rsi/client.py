@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -17,13 +19,16 @@ if TYPE_CHECKING:
     from pytest_rsi.recording import SpeechRequest
 
 MAX_BODY_BYTES = 64 * 2**20
+SPEECH_PATH = "/v1/audio/speech"
 _HEADERS = {
-    # What any client sends: a server must not be able to tell a measurement by its headers.
-    "User-Agent": "python-requests/2.32.3",
-    "Accept": "*/*",
+    # What Python's urllib sends, whose habits are those a measurement needs: no compression, and a connection for each
+    # request. A server must not be able to tell a measurement by its headers, nor readiness checks from requests.
     "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
+    "User-Agent": "Python-urllib/3.11",
 }
+_JSON = {"Content-Type": "application/json"}
+_LARGE_BYTES = 2**20
+"""aiohttp wants a body larger than this as a file."""
 
 
 def now_s() -> float:
@@ -31,25 +36,47 @@ def now_s() -> float:
     return time.monotonic()
 
 
-class SpeechClient:
-    """A client of one server, as an async context manager. Every request has a connection of its own, for both arms.
+def encode(request: SpeechRequest) -> bytes:
+    """Return the body of a request as it goes over the wire."""
+    return json.dumps(request.body()).encode()
 
-    ``total_s`` bounds a whole exchange, however slowly bytes drip; ``quiet_s`` the silence between two chunks.
+
+class SpeechClient:
+    """A client of one server, as an async context manager.
+
+    Connections are never reused: a frozen server lets kept-alive ones time out, and then one arm would connect where
+    the other need not. ``sent_s`` is stamped before the connection is opened, so that a server which is slow to accept
+    cannot hide it. Cookies are dropped, redirects and proxies are not followed.
+
+    ``total_s`` bounds a whole exchange, however steadily bytes drip; ``quiet_s`` the silence before the first byte and
+    between any two; ``connect_s`` the opening of the connection; ``max_body_bytes`` the answer.
     """
 
-    def __init__(self, base_url: str, *, total_s: float = 120.0, quiet_s: float = 60.0) -> None:
-        self._url = f"{base_url}/v1/audio/speech"
-        self._timeout = aiohttp.ClientTimeout(total=total_s, sock_read=quiet_s, connect=10.0)
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        total_s: float = 120.0,
+        quiet_s: float = 60.0,
+        connect_s: float = 10.0,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._total_s = total_s
+        self._quiet_s = quiet_s
+        self._connect_s = connect_s
+        self._max_body_bytes = max_body_bytes
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> SpeechClient:
-        """Open the connection pool."""
+        """Open the session."""
         self._session = aiohttp.ClientSession(
-            timeout=self._timeout,
-            # A frozen server lets kept-alive connections time out: every request of either arm opens its own.
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None, sock_read=self._quiet_s, sock_connect=self._connect_s),
+            connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None),
+            # A cookie would let a server count the requests of one client.
+            cookie_jar=aiohttp.DummyCookieJar(),
             headers=_HEADERS,
-            skip_auto_headers=("User-Agent",),
+            skip_auto_headers=("Accept", "Content-Type"),
             # A compressed answer is not what was asked for, and a bomb must not unpack here.
             auto_decompress=False,
             trust_env=False,
@@ -59,50 +86,100 @@ class SpeechClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connection pool."""
+        """Close the session and its connections."""
         if self._session is not None:
             await self._session.close()
 
-    async def speak(self, request: SpeechRequest, *, scheduled_s: float | None = None) -> Exchange:
-        """Send a request and return all that came back; never raises on anything that a server can do."""
-        if self._session is None:
-            raise RuntimeError("use SpeechClient as an async context manager")
-        body = json.dumps(request.body()).encode()
-        chunks: list[Chunk] = []
-        status, headers, error = None, {}, None
-        sent_s = now_s()
-        try:
-            async with self._session.post(self._url, data=body, allow_redirects=False) as answer:
-                status, headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
-                error = await _read(answer, chunks)
-        except TimeoutError:
-            error = "timed out"
-        except (aiohttp.ClientError, OSError, ValueError) as caught:
-            error = f"{type(caught).__name__}: {str(caught)[:200]}"
+    async def speak(
+        self, request: SpeechRequest, *, scheduled_s: float | None = None, body: bytes | None = None
+    ) -> Exchange:
+        """Send a request and return all that came back; never raises on anything that a server can do.
+
+        ``scheduled_s`` is when the load asked for it, by default when it is sent. ``body`` is ``encode(request)`` for
+        who has it already: in a block nothing is serialised while other answers come in.
+        """
+        answer = await self._exchange("POST", SPEECH_PATH, self._total_s, encode(request) if body is None else body)
         return Exchange(
             request=request,
-            scheduled_s=sent_s if scheduled_s is None else scheduled_s,
-            sent_s=sent_s,
-            finished_s=now_s(),
-            status=status,
-            headers=headers,
-            chunks=tuple(chunks),
-            error=error,
+            scheduled_s=answer.sent_s if scheduled_s is None else scheduled_s,
+            sent_s=answer.sent_s,
+            finished_s=answer.finished_s,
+            status=answer.status,
+            headers=answer.headers,
+            chunks=tuple(answer.chunks),
+            error=answer.error,
         )
 
+    async def get_json(self, path: str, *, timeout_s: float = 2.0) -> object:
+        """Return the JSON of a 200 answer to ``GET path``; ``None`` if something else comes, or nothing."""
+        answer = await self._exchange("GET", path, timeout_s)
+        if answer.error is not None or answer.status != 200:
+            return None
+        try:
+            decoded: object = json.loads(b"".join(chunk.data for chunk in answer.chunks))
+        except (ValueError, RecursionError):
+            return None
+        return decoded
 
-async def _read(answer: aiohttp.ClientResponse, chunks: list[Chunk]) -> str | None:
-    """Read an answer to its end, each chunk as it comes; return what was wrong with it."""
-    size = 0
-    while not answer.content.at_eof():
-        data = await answer.content.readany()
-        stamp_s = now_s()
-        if not data:
-            await asyncio.sleep(0)
-            continue
-        size += len(data)
-        if size > MAX_BODY_BYTES:
-            return f"more than {MAX_BODY_BYTES} bytes"
-        chunks.append(Chunk(stamp_s, data))
-    encoding = answer.headers.get("Content-Encoding", "identity")
-    return None if encoding == "identity" else f"Content-Encoding {encoding[:40]!r} was not asked for"
+    async def is_ready(self, *, timeout_s: float = 2.0) -> bool:
+        """Return whether ``GET /health`` answers with status 200, whatever its body."""
+        answer = await self._exchange("GET", "/health", timeout_s)
+        return answer.error is None and answer.status == 200
+
+    async def _exchange(self, method: str, path: str, total_s: float, body: bytes | None = None) -> _Answer:
+        """Send one request and stamp what comes back; whatever a server does ends up in the answer."""
+        if self._session is None or self._session.closed:
+            raise RuntimeError("use SpeechClient as an async context manager")
+        data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
+        answer = _Answer(sent_s=now_s())
+        try:
+            async with (
+                asyncio.timeout(total_s) as limit,
+                self._session.request(
+                    method, self._base_url + path, data=data, headers=_JSON if data else None, allow_redirects=False
+                ) as response,
+            ):
+                answer.status = response.status
+                answer.headers = {name.lower(): value for name, value in response.headers.items()}
+                answer.error = await self._read(response, answer)
+        except Exception as caught:  # The list of what a hostile answer makes an HTTP library raise is never complete.
+            answer.finished_s = answer.finished_s or now_s()
+            answer.error = answer.error or (
+                f"timed out: not complete after {total_s:g} s" if limit.expired() else self._complaint(caught)
+            )
+        return answer
+
+    async def _read(self, response: aiohttp.ClientResponse, answer: _Answer) -> str | None:
+        """Read an answer to its end, each chunk as it comes; return what is wrong with it."""
+        size = 0
+        async for data in response.content.iter_any():
+            stamp_s = now_s()
+            size += len(data)
+            if size > self._max_body_bytes:
+                answer.finished_s = stamp_s
+                return f"more than {self._max_body_bytes} bytes"
+            answer.chunks.append(Chunk(stamp_s, data))
+        answer.finished_s = now_s()
+        encoding = answer.headers.get("content-encoding", "identity")
+        return None if encoding.lower() == "identity" else f"Content-Encoding {encoding[:40]!r} was not asked for"
+
+    def _complaint(self, error: Exception) -> str:
+        """Return what broke in one printable line; part of the text may come from the server."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return f"timed out: no connection within {self._connect_s:g} s"
+        if isinstance(error, TimeoutError):
+            return f"timed out: no byte for {self._quiet_s:g} s"
+        text = "".join(char if char.isprintable() else "?" for char in " ".join(str(error).split())[:200])
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What has come back so far."""
+
+    sent_s: float
+    finished_s: float = 0.0
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
+    error: str | None = None

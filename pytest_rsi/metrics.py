@@ -1,7 +1,16 @@
-"""Metrics: pure functions of what was seen. Nothing that a server says about itself enters a figure."""
+"""Metrics: pure functions of what was seen. Nothing that a server says about itself enters a figure.
+
+The one exception is the sample rate of raw PCM (``X-Sample-Rate``): the bytes do not hold it, so a rate that lies
+scales ``audio_s`` and with it rtf, ttfa and underruns. It never touches e2e or requests/s, and guards listen to the
+audio at that rate.
+
+Latencies count from ``scheduled_s``, always: in an open loop that is the planned arrival, so that a server which stalls
+its clients cannot hide their waiting (coordinated omission); in a closed loop it equals ``sent_s``.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +19,7 @@ import numpy as np
 from pytest_rsi.audio import Playout, UndecodableAudioError, playout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,6 +33,8 @@ AUDIBLE_FRAMES = 4
 PLAYER_BUFFER_S = 0.100
 
 FailureKind = Literal["no answer", "status", "undecodable"]
+"""``no answer``: the exchange broke, before or inside the answer; ``status``: a whole answer that is not 200;
+``undecodable``: a whole 200 that is not the audio asked for, or none at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +47,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeMetrics:
-    """The metrics of one answered request. All ``_s`` are seconds, counted from when the load asked for the request.
+    """The metrics of one answered request. All ``_s`` are seconds, latencies counted from when the load asked for it.
 
-    ``ttfa_s`` is ``inf`` for an answer with no audible audio. ``gaps_s`` are the differences between successive times
-    at which more audio became playable; ``stalls`` and ``stalled_s`` are underruns of a player that starts at ttfa with
-    a 100 ms buffer; ``rtf`` is e2e / audio.
+    ``e2e_s`` lasts to the end of the answer (last byte, terminating marker or close, whichever ends it), ``ttfb_s`` to
+    its first body byte, ``ttfa_s`` until 40 ms of audible signal could have been played, ``inf`` if there never is so
+    much. ``gaps_s`` are the differences between successive times at which more samples became playable; ``stalls``
+    and ``stalled_s`` are underruns of a player that starts at ttfa with a 100 ms buffer; ``rtf`` is e2e / audio.
     """
 
     e2e_s: float
@@ -53,6 +65,42 @@ class ExchangeMetrics:
     rtf: float
 
 
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Percentiles of a metric over what was answered, ``nan`` of nothing."""
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingMetrics:
+    """The metrics of one or more recordings of an arm.
+
+    ``failures`` counts by kind. ``span_s`` is from the first request sent to the end of the last answer, summed over
+    recordings; ``requests_per_s`` and ``audio_per_s`` (seconds of audio a second) count answers that are speech.
+    ``gap`` is over all gaps of all answers. ``continuity`` is the share of answers without an underrun.
+    """
+
+    requests: int
+    answered: int
+    failures: Mapping[FailureKind, int]
+    span_s: float
+    requests_per_s: float
+    audio_per_s: float
+    audio_s: float
+    e2e_s: Percentiles
+    ttfb_s: Percentiles
+    ttfa_s: Percentiles
+    rtf: Percentiles
+    gap_s: Percentiles
+    stalls: int
+    stalled_s: float
+    continuity: float
+
+
 def measure(exchange: Exchange) -> ExchangeMetrics | Failure:
     """Return the metrics of an exchange, or why it has none."""
     if exchange.status is None or exchange.error is not None:
@@ -62,16 +110,17 @@ def measure(exchange: Exchange) -> ExchangeMetrics | Failure:
     try:
         played = playout(exchange)
     except UndecodableAudioError as error:
-        return Failure("undecodable", str(error))
-    start_s = exchange.scheduled_s
+        return Failure("undecodable", " ".join(str(error).split()))
+    asked_s = exchange.scheduled_s
     audible_s = audible_at_s(played)
     stalls, stalled_s = underruns(played, audible_s)
-    e2e_s = exchange.finished_s - start_s
+    e2e_s = exchange.finished_s - asked_s
+    times_s, _ = _growth(played)
     return ExchangeMetrics(
         e2e_s=e2e_s,
-        ttfb_s=exchange.chunks[0].time_s - start_s,
-        ttfa_s=audible_s - start_s,
-        gaps_s=tuple(float(gap) for gap in np.diff(np.unique(played.times_s))),
+        ttfb_s=next(chunk.time_s for chunk in exchange.chunks if chunk.data) - asked_s,
+        ttfa_s=audible_s - asked_s,
+        gaps_s=tuple(map(float, np.diff(times_s))),
         stalls=stalls,
         stalled_s=stalled_s,
         audio_s=played.audio.duration_s,
@@ -85,68 +134,124 @@ def audible_at_s(played: Playout) -> float:
     if len(audible) < AUDIBLE_FRAMES:
         return float("inf")
     needed = (int(audible[AUDIBLE_FRAMES - 1]) + 1) * _frame(played.audio)
-    enough = np.flatnonzero(played.ends >= min(needed, len(played.audio.samples)))
-    return float(played.times_s[enough[0]])
+    return float(played.times_s[np.searchsorted(played.ends, needed)])
 
 
 def frame_levels_dbfs(audio: Audio) -> NDArray[np.float64]:
-    """Return the RMS level of each whole 10 ms frame, float64 [n // frame], in dB re full scale."""
+    """Return the RMS level of each whole 10 ms frame about its mean, float64 [n // frame], in dB re full scale.
+
+    About the mean, since a constant offset cannot be heard: it would be the cheapest first audio of all.
+    """
     frame = _frame(audio)
     count = len(audio.samples) // frame
     frames = audio.samples[: count * frame].astype(np.float64).reshape(count, frame)
-    levels: NDArray[np.float64] = 10 * np.log10(np.mean(frames**2, axis=1) + 1e-12)
+    levels: NDArray[np.float64] = 10 * np.log10(np.var(frames, axis=1) + 1e-12)
     return levels
 
 
 def underruns(played: Playout, start_s: float) -> tuple[int, float]:
     """Return (number of stalls, stalled seconds) of a player that starts ``PLAYER_BUFFER_S`` after ``start_s``.
 
-    The player runs dry when all that has arrived is played and more is to come; it waits for the next arrival and goes
-    on at once, as browsers and telephony gateways do.
+    It plays from the first sample on. It runs dry when all that has arrived is played and more samples are to come; it
+    waits for the next ones and goes on at once, as browsers and telephony gateways do.
     """
     if not np.isfinite(start_s):
         return 0, 0.0
-    stalls, stalled_s, clock_s = 0, 0.0, start_s + PLAYER_BUFFER_S
-    playable = 0.0
-    for time_s, end in zip(played.times_s, played.ends, strict=True):
-        # What arrived before must last until now; the player's clock is when it will have played all of that.
-        if playable and time_s > clock_s + playable / played.audio.rate_hz + 1e-9:
-            late_s = time_s - (clock_s + playable / played.audio.rate_hz)
-            stalls, stalled_s, clock_s = stalls + 1, stalled_s + float(late_s), clock_s + float(late_s)
-        playable = float(end)
+    stalls, stalled_s, dry_s = 0, 0.0, start_s + PLAYER_BUFFER_S
+    times_s, ends = _growth(played)
+    previous = 0
+    for time_s, end in zip(times_s, ends, strict=True):
+        # What comes before the player starts is in its buffer; a nanosecond is rounding, not waiting.
+        if previous and time_s > dry_s + 1e-9:
+            stalls, stalled_s, dry_s = stalls + 1, stalled_s + float(time_s - dry_s), float(time_s)
+        dry_s += (int(end) - previous) / played.audio.rate_hz
+        previous = int(end)
     return stalls, stalled_s
 
 
 def throughput_rps(recording: Recording) -> float:
-    """Return answered requests per second: decodable answers over first request sent to last answer's end."""
-    answered = sum(1 for exchange in recording.exchanges if isinstance(measure(exchange), ExchangeMetrics))
-    if not answered:
-        return 0.0
-    first_s = min(exchange.sent_s for exchange in recording.exchanges)
-    return answered / (max(exchange.finished_s for exchange in recording.exchanges) - first_s)
+    """Return answered requests per second: answers that are speech, over the span of all exchanges.
+
+    The span goes from the first request sent to the end of the last exchange, failed ones included: both ends are the
+    client's own stamps of requests, so that the load generator's set-up and clearing away count for nobody, and time
+    spent on failing is time spent.
+    """
+    answered = sum(isinstance(measure(exchange), ExchangeMetrics) for exchange in recording.exchanges)
+    return _per_second(answered, _span_s(recording))
+
+
+def measure_recordings(recordings: Sequence[Recording]) -> RecordingMetrics:
+    """Return the metrics of some recordings of one arm and workload, taken together."""
+    seen = [measure(exchange) for recording in recordings for exchange in recording.exchanges]
+    answered = [found for found in seen if isinstance(found, ExchangeMetrics)]
+    span_s = sum(map(_span_s, recordings))
+    audio_s = sum(found.audio_s for found in answered)
+    return RecordingMetrics(
+        requests=len(seen),
+        answered=len(answered),
+        failures=Counter(found.kind for found in seen if isinstance(found, Failure)),
+        span_s=span_s,
+        requests_per_s=_per_second(len(answered), span_s),
+        audio_per_s=_per_second(audio_s, span_s),
+        audio_s=audio_s,
+        e2e_s=percentiles(found.e2e_s for found in answered),
+        ttfb_s=percentiles(found.ttfb_s for found in answered),
+        ttfa_s=percentiles(found.ttfa_s for found in answered),
+        rtf=percentiles(found.rtf for found in answered),
+        gap_s=percentiles(gap_s for found in answered for gap_s in found.gaps_s),
+        stalls=sum(found.stalls for found in answered),
+        stalled_s=sum(found.stalled_s for found in answered),
+        continuity=sum(found.stalls == 0 for found in answered) / len(answered) if answered else float("nan"),
+    )
 
 
 def summarise(recordings: Sequence[Recording]) -> dict[str, float]:
-    """Return what a table shows of some recordings: failures, percentiles of e2e, ttfa and rtf, continuity.
+    """Return what a table shows of some recordings, by names such as ``ttfa_p95_s``. Values of nothing are ``nan``."""
+    found = measure_recordings(recordings)
+    table = {"failures": float(found.requests - found.answered)}
+    for stem, unit, of in (("e2e", "_s", found.e2e_s), ("ttfa", "_s", found.ttfa_s), ("rtf", "", found.rtf)):
+        table |= {f"{stem}_p50{unit}": of.p50, f"{stem}_p95{unit}": of.p95, f"{stem}_p99{unit}": of.p99}
+    return table | {"audio_s": found.audio_s, "continuity": found.continuity}
 
-    ``continuity`` is the share of answers without an underrun. Values of nothing are ``nan``.
-    """
-    seen = [measure(exchange) for recording in recordings for exchange in recording.exchanges]
-    answered = [metrics for metrics in seen if isinstance(metrics, ExchangeMetrics)]
-    table = {"failures": float(len(seen) - len(answered))}
-    for name in ("e2e_s", "ttfa_s", "rtf"):
-        values = [getattr(metrics, name) for metrics in answered]
-        stem, _, unit = name.partition("_")
-        for percent in (50, 95, 99):
-            table[f"{stem}_p{percent}{'_' + unit if unit else ''}"] = quantile(values, percent / 100)
-    table["audio_s"] = sum(metrics.audio_s for metrics in answered)
-    table["continuity"] = sum(metrics.stalls == 0 for metrics in answered) / len(answered) if answered else float("nan")
-    return table
+
+def percentiles(values: Iterable[float]) -> Percentiles:
+    """Return the percentiles of some values."""
+    seen = list(values)
+    return Percentiles(*(quantile(seen, q) for q in (0.50, 0.95, 0.99, 1.00)))
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Return the ``q`` quantile (linear between order statistics, as numpy's default), ``nan`` of nothing."""
-    return float(np.quantile(values, q)) if len(values) else float("nan")
+    """Return the ``q`` quantile (linear between order statistics, as numpy's default), ``nan`` of nothing.
+
+    Between a finite value and ``inf`` it is ``inf``.
+    """
+    if not len(values):
+        return float("nan")
+    lower, upper = (float(np.quantile(values, q, method=method)) for method in ("lower", "higher"))
+    # numpy makes nan of infinite neighbours.
+    return upper if lower == upper or not np.isfinite(upper) else float(np.quantile(values, q))
+
+
+def _growth(played: Playout) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the times at which more samples became playable, each once, and how many there were then.
+
+    A header, half a sample or an empty event makes nothing playable; what comes at one time comes together.
+    """
+    grew = np.diff(played.ends, prepend=0) > 0
+    times_s, ends = played.times_s[grew], played.ends[grew]
+    last = np.diff(times_s, append=np.inf) > 0
+    return times_s[last], ends[last]
+
+
+def _span_s(recording: Recording) -> float:
+    if not recording.exchanges:
+        return 0.0
+    first_s = min(exchange.sent_s for exchange in recording.exchanges)
+    return max(exchange.finished_s for exchange in recording.exchanges) - first_s
+
+
+def _per_second(amount: float, span_s: float) -> float:
+    return amount / span_s if span_s > 0 else 0.0
 
 
 def _frame(audio: Audio) -> int:

@@ -125,7 +125,7 @@ class Server:
 
     async def whole(self, speech, parts, headers):
         data = b""
-        while (part := await parts.get()) is not END:
+        while (part := await receive(parts)) is not END:
             if isinstance(part, Exception):
                 return error(500, "synthesis failed", kind="server_error")
             data += pcm(part)
@@ -138,7 +138,7 @@ class Server:
 
     async def stream(self, speech, job, parts, headers):
         # The status line waits for the first samples, so that a request that cannot be spoken gets its error.
-        first = await parts.get()
+        first = await receive(parts)
         if first is END:
             return error(400, "input has nothing that can be spoken", "input")
         if isinstance(first, Exception):
@@ -151,7 +151,7 @@ class Server:
                     data = pcm(part)
                     count += len(data) // 2
                     yield data if speech.stream_format == "audio" else delta(data)
-                    part = await parts.get()
+                    part = await receive(parts)
                 if speech.stream_format == "sse":
                     yield failed() if isinstance(part, Exception) else done(count)
             finally:
@@ -159,6 +159,13 @@ class Server:
 
         kind = "text/event-stream" if speech.stream_format == "sse" else MEDIA_TYPES["pcm"]
         return StreamingResponse(body(), headers=headers | PCM_HEADERS, media_type=kind)
+
+
+async def receive(parts):
+    """Return the next part of an answer."""
+    while parts.empty():
+        await asyncio.sleep(0.0002)
+    return parts.get_nowait()
 
 
 def event(body):
