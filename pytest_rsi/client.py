@@ -48,8 +48,8 @@ class SpeechClient:
     the other need not. ``sent_s`` is stamped before the connection is opened, so that a server which is slow to accept
     cannot hide it. Cookies are dropped, redirects and proxies are not followed.
 
-    ``total_s`` bounds a whole exchange, however steadily bytes drip; ``quiet_s`` the silence before the first byte and
-    between any two; ``connect_s`` the opening of the connection; ``max_body_bytes`` the answer.
+    ``total_s`` bounds a whole exchange, however steadily bytes drip; ``quiet_s`` the wait for the headers of an answer
+    and from then on for more of its body; ``connect_s`` the opening of the connection; ``max_body_bytes`` the answer.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SpeechClient:
     async def __aenter__(self) -> SpeechClient:
         """Open the session."""
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=self._quiet_s, sock_connect=self._connect_s),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
             connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None),
             # A cookie would let a server count the requests of one client.
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -132,28 +132,30 @@ class SpeechClient:
             raise RuntimeError("use SpeechClient as an async context manager")
         data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
         answer = _Answer(sent_s=now_s())
+        # Not aiohttp's own: its read timeout sleeps once its parser has refused part of a body.
+        limit = _Limit(total_s, self._quiet_s)
         try:
             async with (
-                asyncio.timeout(total_s) as limit,
+                limit.timeout,
                 self._session.request(
                     method, self._base_url + path, data=data, headers=_JSON if data else None, allow_redirects=False
                 ) as response,
             ):
                 answer.status = response.status
                 answer.headers = {name.lower(): value for name, value in response.headers.items()}
-                answer.error = await self._read(response, answer)
+                limit.heard()
+                answer.error = await self._read(response, answer, limit)
         except Exception as caught:  # The list of what a hostile answer makes an HTTP library raise is never complete.
             answer.finished_s = answer.finished_s or now_s()
-            answer.error = answer.error or (
-                f"timed out: not complete after {total_s:g} s" if limit.expired() else self._complaint(caught)
-            )
+            answer.error = answer.error or limit.complaint() or self._complaint(caught)
         return answer
 
-    async def _read(self, response: aiohttp.ClientResponse, answer: _Answer) -> str | None:
+    async def _read(self, response: aiohttp.ClientResponse, answer: _Answer, limit: _Limit) -> str | None:
         """Read an answer to its end, each chunk as it comes; return what is wrong with it."""
         size = 0
         async for data in response.content.iter_any():
             stamp_s = now_s()
+            limit.heard()
             size += len(data)
             if size > self._max_body_bytes:
                 answer.finished_s = stamp_s
@@ -167,10 +169,30 @@ class SpeechClient:
         """Return what broke in one printable line; part of the text may come from the server."""
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return f"timed out: no connection within {self._connect_s:g} s"
-        if isinstance(error, TimeoutError):
-            return f"timed out: no byte for {self._quiet_s:g} s"
         text = "".join(char if char.isprintable() else "?" for char in " ".join(str(error).split())[:200])
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class _Limit:
+    """How long an exchange may go on: ``total_s`` from now, ``quiet_s`` from when it was last heard of."""
+
+    def __init__(self, total_s: float, quiet_s: float) -> None:
+        self._total_s, self._quiet_s = total_s, quiet_s
+        self._clock = asyncio.get_running_loop().time
+        self._end_s = self._clock() + total_s
+        self.timeout = asyncio.timeout(min(total_s, quiet_s))
+
+    def heard(self) -> None:
+        """Let another silence begin."""
+        self.timeout.reschedule(min(self._end_s, self._clock() + self._quiet_s))
+
+    def complaint(self) -> str | None:
+        """Return which of the two was reached, if any."""
+        if not self.timeout.expired():
+            return None
+        if self._clock() >= self._end_s:
+            return f"timed out: not complete after {self._total_s:g} s"
+        return f"timed out: nothing more for {self._quiet_s:g} s"
 
 
 @dataclass(slots=True)

@@ -41,6 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Register the markers of all guard families, once conftest files have brought them."""
+    for families in session.config.hook.pytest_rsi_guards():
+        for family in families:
+            session.config.addinivalue_line("markers", family.signature)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Keep every conftest out of the front end: it only hands over, and a tree under test may have one."""

@@ -113,7 +113,8 @@ class JudgeProcess:
             )
             theirs.close()
             try:
-                ours.sendall(json.dumps({"nonce": nonce, **self.job}).encode() + b"\n")
+                with suppress(ConnectionError):
+                    ours.sendall(json.dumps({"nonce": nonce, **self.job}).encode() + b"\n")
                 return self._hear(ours, nonce, child)
             except BaseException:
                 _end(child)
@@ -125,7 +126,7 @@ class JudgeProcess:
         verdicts: list[dict[str, Any]] = []
         finished, error = False, None
         with link.makefile("rb") as lines:
-            while line := lines.readline(MAX_LINE):
+            while line := _next(lines):
                 try:
                     signed, kind, body = json.loads(line)
                 except ValueError:
@@ -148,6 +149,14 @@ class JudgeProcess:
         status = child.wait()
         missing = tuple(item for item in announced if item not in outcomes)
         return Receipts(status, outcomes, missing, finished, tuple(verdicts), error)
+
+
+def _next(lines: IO[bytes]) -> bytes:
+    """Return the next line, empty when the judge is gone, however it went."""
+    try:
+        return lines.readline(MAX_LINE)
+    except ConnectionError:
+        return b""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -114,7 +114,7 @@ class JudgeSession:
     # pytest's hooks
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Register the markers of all guard families."""
+        """Make this session known to fixtures."""
         self._config = config
         config.stash[SESSION] = self
 
@@ -123,7 +123,6 @@ class JudgeSession:
         for families in self._config.hook.pytest_rsi_guards():
             for family in families:
                 self.families[family.marker] = family
-                self._config.addinivalue_line("markers", f"{family.signature}")
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Spread a suite over workloads, guards and candidates."""

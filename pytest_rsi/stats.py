@@ -1,6 +1,7 @@
 """Statistics of paired log-ratios: estimates, intervals, sequential stopping, the noise floor. Pure functions.
 
-``d`` is always float [n]: for each launch pair, ln(throughput of the candidate / throughput of the baseline).
+``d`` is always float [n]: for each launch pair, ln(throughput of the candidate / throughput of the baseline). Every
+function here raises ``ValueError`` for an array of another shape and for values that are not numbers.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy import special
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +25,14 @@ Side = Literal["two", "upper", "lower"]
 FIRST_LOOK = 3
 EFFECT_VARIANCE = 4.0
 """Mixture variance of the sequential test, in units of the variance of one pair: sharpest for three to eight pairs."""
-NOISIER_ALPHA = 0.05
+BORROWED_FREEDOM = 4
+NOISIER_ALPHA = 0.3
+"""With these two, false wins stay under 1 % at 99 % confidence however much noisier today is than the noise floor."""
 SIMULATED_PAIRS = 64
 FUTILITY = 0.05
 FUTILITY_OPTIMISM = 1.0
+LIMIT = 700.0
+"""The largest log-ratio: just below what a float's exponential can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +49,57 @@ class NoiseFloor:
     """What a baseline differs by from itself: ``pairs`` launch pairs, their mean and standard deviation (log-ratios).
 
     ``half_width`` is half the 95 % Student interval of the mean: the smallest effect that is worth claiming.
+    ``estimate`` is the Hodges-Lehmann estimate, ``None`` where it was not recorded.
     """
 
     pairs: int
     mean: float
     sd: float
     half_width: float
+    estimate: float | None = None
 
     @classmethod
     def from_pairs(cls, d: ArrayLike) -> NoiseFloor:
         """Return the floor of A/A pairs.
 
         Raises:
-            ValueError: fewer than two pairs, or values that are not finite.
+            ValueError: fewer than two pairs, or values that are not numbers.
         """
         values = _checked(d, least=2)
-        sd = float(np.std(values, ddof=1))
-        half = float(_distributions().t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
-        return cls(pairs=len(values), mean=float(np.mean(values)), sd=sd, half_width=half)
+        n, sd = len(values), float(np.std(values, ddof=1))
+        half_width = float(special.stdtrit(n - 1, 0.975)) * sd / math.sqrt(n)
+        return cls(n, float(np.mean(values)), sd, half_width, hodges_lehmann(values))
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of ``sd``."""
+        return self.pairs - 1
 
     @property
     def sum_of_squares(self) -> float:
-        """Sum of squared deviations from the mean, on ``pairs`` - 1 degrees of freedom."""
-        return self.sd**2 * (self.pairs - 1)
+        """Sum of squared deviations from the mean."""
+        return self.sd**2 * self.freedom
 
     @property
     def biased(self) -> bool:
-        """Whether the rig favours one arm: the mean is further than two standard errors from zero."""
-        return abs(self.mean) > 2 * self.sd / math.sqrt(self.pairs)
+        """Whether the rig favours one arm: the estimate is further than two standard errors from zero."""
+        estimate = self.mean if self.estimate is None else self.estimate
+        return abs(estimate) > 2 * self.sd / math.sqrt(self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the pairs so far say. ``estimate`` and ``interval`` are log-ratios; ``reason`` is one line for people."""
+    """What the pairs so far say. ``estimate`` and the intervals are log-ratios; ``reason`` is one line for people.
+
+    ``estimate`` is Hodges and Lehmann's, ``interval`` the one that decided, ``exact`` the signed-rank one.
+    """
 
     verdict: Verdict
     stop: bool
     reason: str
     estimate: float
     interval: Interval
+    exact: Interval
 
 
 def hodges_lehmann(d: ArrayLike) -> float:
@@ -96,30 +114,67 @@ def signed_rank_interval(d: ArrayLike, confidence: float) -> Interval:
     unbounded.
     """
     values = _checked(d, least=1)
-    n = len(values)
-    tails = np.cumsum(_signed_rank_pmf(n))
-    # k: how many Walsh averages may be cut off at each end.
-    k = int(np.searchsorted(tails, (1 - confidence) / 2 * (1 + 1e-12), side="right"))
+    tails, k = _cut(len(values), confidence)
     if k == 0:
         return Interval(-math.inf, math.inf, 1.0)
     walsh = np.sort(_walsh(values))
     return Interval(float(walsh[k - 1]), float(walsh[-k]), 1 - 2 * float(tails[k - 1]))
 
 
+def log_evidence(
+    null: ArrayLike, *, mean: ArrayLike, squares: ArrayLike, pairs: int, borrowed: int = 0
+) -> NDArray[np.float64]:
+    """Return ln of the e-value of the one-sided anytime-valid t-test against means up to ``null``; broadcasts.
+
+    ``squares`` is the sum of squared deviations of the pairs from their mean, plus the borrowed one on ``borrowed``
+    degrees of freedom. At a true mean of ``null`` its exponential is a martingale over pairs that starts at 1, so by
+    Ville's inequality it ever exceeds 1 / alpha with probability alpha at most. It is the ratio of marginal likelihoods
+    under sigma's right Haar prior 1 / sigma, with the effect (mean - null) / sigma half-normal of variance
+    g = ``EFFECT_VARIANCE`` against an effect of 0 (Lai 1976; Wang and Ramdas 2025)::
+
+        2 (1 + n g)^(-1/2) (SS0 / SS1)^(N / 2) P(mean > null | data),  SS0 = squares + u,  SS1 = squares + u / (1 + n g)
+
+    where N = n + ``borrowed``, u = n (mean - null)^2, and the posterior of the effect is Student's t on N degrees of
+    freedom. By the monotone likelihood ratio of t it falls as ``null`` rises, so it tests all lower means as well.
+    """
+    g, total = EFFECT_VARIANCE, pairs + borrowed
+    above = np.asarray(mean, dtype=np.float64) - np.asarray(null, dtype=np.float64)
+    u, spread = pairs * above**2, np.asarray(squares, dtype=np.float64)
+    shrunk = spread + u / (1 + pairs * g)
+    t = np.sqrt(pairs * u * g / (1 + pairs * g) * total / shrunk) * np.sign(above)
+    two_sided = total / 2 * np.log((spread + u) / shrunk) - math.log1p(pairs * g) / 2
+    evidence: NDArray[np.float64] = two_sided + np.log(2 * special.stdtr(total, t))
+    return evidence
+
+
+def borrowed_variance(floor: NoiseFloor | None, pairs: int, squares: float) -> tuple[float, int]:
+    """Return (sum of squares, degrees of freedom) that the noise floor lends to ``pairs`` with ``squares`` of their own.
+
+    Nothing if they are significantly noisier than the floor (F-test), and never more than ``BORROWED_FREEDOM``: stale
+    A/A pairs must not make today's noise look like a gain.
+    """
+    if floor is None or floor.pairs < 2 or floor.sd == 0:
+        return 0.0, 0
+    if pairs > 1:
+        ratio = squares / (pairs - 1) / floor.sd**2
+        if special.fdtrc(pairs - 1, floor.freedom, ratio) < NOISIER_ALPHA:
+            return 0.0, 0
+    freedom = min(floor.freedom, BORROWED_FREEDOM)
+    return floor.sd**2 * freedom, freedom
+
+
 def sequence_interval(d: ArrayLike, confidence: float, floor: NoiseFloor | None = None) -> Interval:
     """Return the always-valid interval for the mean: right with the given confidence at every look together.
 
-    It inverts one-sided anytime-valid t-tests (Lai 1976; Wang and Ramdas 2025): the effect in units of sigma has a
-    half-normal mixture of variance ``EFFECT_VARIANCE``, sigma the right Haar prior. A/A pairs of the noise floor enter
-    as data on sigma alone, unless these pairs are significantly noisier than they are (F-test).
+    It inverts the one-sided tests of ``log_evidence`` in both directions, each at half the error. A/A pairs of the
+    noise floor enter as data on sigma alone (``borrowed_variance``). With too few pairs it is unbounded.
     """
     values = _checked(d, least=1)
-    alpha = (1 - confidence) / 2
-    squares, freedom = _borrowed(values, floor)
-    if freedom + len(values) < 2:
-        return Interval(-math.inf, math.inf, confidence)
-    low = _lower_end(values, alpha, squares, freedom)
-    return Interval(low, -_lower_end(-values, alpha, squares, freedom), confidence)
+    n, mean, squares = len(values), float(np.mean(values)), _squares(values)
+    lent, freedom = borrowed_variance(floor, n, squares)
+    distance = _distance(n, squares + lent, freedom, (1 - confidence) / 2)
+    low, high = mean - distance, mean + distance
+    return Interval(low if low > -LIMIT else -math.inf, high if high < LIMIT else math.inf, confidence)
 
 
 def decide(
@@ -131,43 +186,40 @@ def decide(
     a win when the interval excludes the gain asked for, when a win within ``max_pairs`` has become unlikely (which can
     only lower the rate of false wins), or at ``max_pairs``.
     """
-    values = _checked(d, least=1)
-    interval, bar = sequence_interval(values, confidence, floor), _bar(floor, min_speedup)
-    n, estimate = len(values), hodges_lehmann(values)
-    shown = _shown(estimate, interval, confidence)
-    if n < FIRST_LOOK and n < max_pairs:
-        return Decision(
-            "inconclusive", False, f"{shown}; {n} of at least {FIRST_LOOK} launch pairs", estimate, interval
-        )
-    if n >= FIRST_LOOK and interval.low > bar:
-        return Decision("improved", True, f"{shown}, above {math.exp(bar):.3f}x", estimate, interval)
-    if interval.high < 0:
-        return Decision("regressed", True, f"{shown}, slower", estimate, interval)
-    if interval.high < bar:
-        return Decision("inconclusive", True, f"{shown}: excludes a gain of {math.exp(bar):.3f}x", estimate, interval)
-    if n >= max_pairs:
-        reason = f"{shown}: {n} launch pairs do not show a gain of {math.exp(bar):.3f}x"
-        return Decision("inconclusive", True, reason, estimate, interval)
-    if _chance(values, floor, bar, confidence, max_pairs) < FUTILITY:
-        reason = f"{shown}: {max_pairs} launch pairs would hardly show a gain of {math.exp(bar):.3f}x"
-        return Decision("inconclusive", True, reason, estimate, interval)
-    return Decision("inconclusive", False, f"{shown}, not decided yet", estimate, interval)
+    values, bar = _checked(d, least=1), _bar(floor, min_speedup)
+    n, interval = len(values), sequence_interval(values, confidence, floor)
+    shown, gain = _shown(hodges_lehmann(values), interval), f"a gain of {math.exp(bar):.3f}x"
+    verdict: Verdict = "inconclusive"
+    stop, reason = True, f"{shown}: {n} launch pairs do not show {gain}"
+    if n < FIRST_LOOK:
+        stop, reason = n >= max_pairs, f"{shown}; {n} of at least {FIRST_LOOK} launch pairs"
+    elif interval.low > bar:
+        verdict, reason = "improved", f"{shown}, above {math.exp(bar):.3f}x"
+    elif interval.high < 0:
+        verdict, reason = "regressed", f"{shown}, slower"
+    elif interval.high < bar:
+        reason = f"{shown}: excludes {gain}"
+    elif n < max_pairs and _chance(values, floor, bar, confidence, max_pairs) < FUTILITY:
+        reason = f"{shown}: {max_pairs} launch pairs would hardly show {gain}"
+    elif n < max_pairs:
+        stop, reason = False, f"{shown}, not decided yet"
+    return Decision(verdict, stop, reason, hodges_lehmann(values), interval, signed_rank_interval(values, confidence))
 
 
 def fixed_decide(d: ArrayLike, *, floor: NoiseFloor | None, min_speedup: float, confidence: float) -> Decision:
     """Decide after a number of pairs that was fixed beforehand, by the exact signed-rank interval."""
-    values = _checked(d, least=1)
-    interval, bar = signed_rank_interval(values, confidence), _bar(floor, min_speedup)
-    estimate = hodges_lehmann(values)
-    shown = _shown(estimate, interval, interval.confidence)
+    values, bar = _checked(d, least=1), _bar(floor, min_speedup)
+    interval, estimate = signed_rank_interval(values, confidence), hodges_lehmann(values)
+    shown = _shown(estimate, interval)
+    verdict: Verdict = "inconclusive"
+    reason = f"{shown}: does not show a gain of {math.exp(bar):.3f}x"
     if not math.isfinite(interval.low):
-        reason = f"{math.exp(estimate):.3f}x, but {len(values)} launch pairs are too few for {confidence:.0%}"
-        return Decision("inconclusive", True, reason, estimate, interval)
-    if interval.low > bar:
-        return Decision("improved", True, f"{shown}, above {math.exp(bar):.3f}x", estimate, interval)
-    if interval.high < 0:
-        return Decision("regressed", True, f"{shown}, slower", estimate, interval)
-    return Decision("inconclusive", True, f"{shown}: does not show a gain of {math.exp(bar):.3f}x", estimate, interval)
+        reason = f"{_ratio(estimate)}x, but {len(values)} launch pairs are too few for {confidence:.0%}"
+    elif interval.low > bar:
+        verdict, reason = "improved", f"{shown}, above {math.exp(bar):.3f}x"
+    elif interval.high < 0:
+        verdict, reason = "regressed", f"{shown}, slower"
+    return Decision(verdict, True, reason, estimate, interval, interval)
 
 
 def pairs_needed(sd: float, effect: float, *, confidence: float, power: float) -> int:
@@ -200,63 +252,74 @@ def bootstrap_interval(
     statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
     resamples: int = 2000,
 ) -> Interval:
-    """Return the percentile bootstrap interval of a statistic (the mean) of paired differences over requests.
+    """Return the bootstrap interval of a statistic (the mean) of paired differences over requests.
 
     ``statistic`` maps float [resamples, n] to float [resamples]. ``side`` ``upper`` bounds from above only, ``lower``
-    from below only. Unbounded for fewer than two differences; degenerate for equal ones. The percentile form, because
-    it has no bias or acceleration to estimate from a handful of requests, where BCa breaks down.
+    from below only. Unbounded for fewer than two differences; degenerate for equal ones. The expanded percentile form
+    (Hesterberg 2015, section 5.3.1), because the plain one and BCa are too narrow for a handful of requests.
     """
     values = _checked(differences, least=0)
     if len(values) < 2:
         return Interval(-math.inf, math.inf, confidence)
-    rng = np.random.default_rng(seed)
-    picked = values[rng.integers(len(values), size=(resamples, len(values)))]
-    return _percentiles(picked.mean(axis=1) if statistic is None else statistic(picked), confidence, side)
+    picked = values[_picks(len(values), seed, resamples)]
+    drawn = picked.mean(axis=1) if statistic is None else statistic(picked)
+    return _percentiles(drawn, len(values), confidence, side)
 
 
-def quantile_difference_interval(
-    baseline: ArrayLike, candidate: ArrayLike, q: float, *, seed: int, confidence: float = 0.95, resamples: int = 2000
+def percentile_difference_interval(
+    baseline: ArrayLike,
+    candidate: ArrayLike,
+    q: float,
+    *,
+    seed: int,
+    confidence: float = 0.95,
+    side: Side = "two",
+    relative: bool = False,
+    resamples: int = 2000,
 ) -> Interval:
-    """Return the bootstrap interval of the difference candidate - baseline of a quantile, requests drawn jointly."""
-    ours, theirs = _checked(candidate, least=0), _checked(baseline, least=0)
+    """Return the bootstrap interval of candidate - baseline of the ``q``-quantile, requests drawn jointly.
+
+    Both are float [n], in the order of the same requests. With ``relative`` it is the log-ratio of the quantiles.
+
+    Raises:
+        ValueError: the lengths differ, or ``relative`` with values that are not positive.
+    """
+    theirs, ours = _checked(baseline, least=0), _checked(candidate, least=0)
     if len(ours) != len(theirs):
         raise ValueError(f"{len(theirs)} baseline values, {len(ours)} candidate values; expected pairs")
+    if relative and not (np.all(ours > 0) and np.all(theirs > 0)):
+        raise ValueError("values of 0 or less, expected positive ones for a ratio")
     if len(ours) < 2:
         return Interval(-math.inf, math.inf, confidence)
-    picks = np.random.default_rng(seed).integers(len(ours), size=(resamples, len(ours)))
-    differences = np.quantile(ours[picks], q, axis=1) - np.quantile(theirs[picks], q, axis=1)
-    return _percentiles(differences, confidence, "two")
+    picks = _picks(len(ours), seed, resamples)
+    after, before = np.quantile(ours[picks], q, axis=1), np.quantile(theirs[picks], q, axis=1)
+    return _percentiles(np.log(after / before) if relative else after - before, len(ours), confidence, side)
 
 
-def hierarchical_interval(blocks: Sequence[ArrayLike], *, confidence: float, seed: int) -> Interval:
+def hierarchical_bootstrap(blocks_by_pair: Sequence[ArrayLike], *, confidence: float, seed: int) -> Interval:
     """Return the bootstrap interval of the mean that resamples launch pairs, then blocks inside each: a cross-check.
 
-    ``blocks`` has the log-ratios of every block, by launch pair.
+    ``blocks_by_pair`` has the log-ratios of every block, float [blocks], by launch pair. Unbounded for a single pair.
     """
-    pairs = [_checked(pair, least=1) for pair in blocks]
-    rng = np.random.default_rng(seed)
-    means = np.array(
-        [
-            np.mean(
-                [rng.choice(pairs[i], size=len(pairs[i])).mean() for i in rng.integers(len(pairs), size=len(pairs))]
-            )
-            for _ in range(1000)
-        ]
-    )
-    return _percentiles(means, confidence, "two")
+    pairs = [_checked(blocks, least=1) for blocks in blocks_by_pair]
+    n, resamples, rng = len(pairs), 2000, np.random.default_rng(seed)
+    if n < 2:
+        return Interval(-math.inf, math.inf, confidence)
+    means = np.stack([blocks[rng.integers(len(blocks), size=(resamples, n, len(blocks)))].mean(2) for blocks in pairs])
+    drawn = np.take_along_axis(means, rng.integers(n, size=(1, resamples, n)), axis=0)[0]
+    return _percentiles(drawn.mean(axis=1), n, confidence, "two")
 
 
-def _distributions() -> Any:  # noqa: ANN401  (scipy is untyped)
-    # Imported at the first figure: a usage error need not wait a second for it.
-    from scipy import stats
+def geometric_mean_ratio(ratios: ArrayLike) -> float:
+    """Return the geometric mean of ratios, float [n].
 
-    return stats
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    from scipy import optimize
-
-    return float(optimize.brentq(function, low, high))
+    Raises:
+        ValueError: no ratios, or a ratio that is not positive.
+    """
+    values = np.asarray(ratios, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0 or not np.all(values > 0):
+        raise ValueError(f"ratios {values.tolist()}, expected one or more above 0")
+    return float(np.exp(np.mean(np.log(values))))
 
 
 def _checked(values: ArrayLike, *, least: int) -> NDArray[np.float64]:
@@ -266,7 +329,7 @@ def _checked(values: ArrayLike, *, least: int) -> NDArray[np.float64]:
     if np.isnan(array).any():
         raise ValueError("values that are not numbers")
     # A candidate that answered nothing has a log-ratio of -inf: as bad as can be, but it must stay arithmetic.
-    return np.clip(array, -1e3, 1e3)
+    return np.clip(array, -LIMIT, LIMIT)
 
 
 def _walsh(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -287,41 +350,34 @@ def _signed_rank_pmf(n: int) -> NDArray[np.float64]:
     return counts
 
 
-def _borrowed(values: NDArray[np.float64], floor: NoiseFloor | None) -> tuple[float, int]:
-    """Return (sum of squares, degrees of freedom) that the noise floor lends, none if today is noisier."""
-    if floor is None or floor.pairs < 2 or floor.sd == 0:
-        return 0.0, 0
-    n = len(values)
-    if n > 1:
-        ratio = float(np.var(values, ddof=1)) / floor.sd**2
-        if float(_distributions().f.sf(ratio, n - 1, floor.pairs - 1)) < NOISIER_ALPHA:
-            return 0.0, 0
-    return floor.sum_of_squares, floor.pairs - 1
+def _cut(n: int, confidence: float) -> tuple[NDArray[np.float64], int]:
+    """Return P(W+ <= w) for every w, and how many Walsh averages may be cut off at each end."""
+    tails = np.cumsum(_signed_rank_pmf(n))
+    return tails, int(np.searchsorted(tails, (1 - confidence) / 2 * (1 + 1e-12), side="right"))
 
 
-def _lower_end(values: NDArray[np.float64], alpha: float, squares: float, freedom: int) -> float:
-    """Return the largest mean below all those that the one-sided test does not reject at ``alpha``."""
-    n, mean = len(values), float(np.mean(values))
-    spread = squares + float(np.sum((values - mean) ** 2))
-    if spread <= 0:
-        # Equal pairs and no noise floor: nothing says how wide the interval should be.
-        return -math.inf if freedom + n < 3 else mean
-    g, total = EFFECT_VARIANCE, freedom + n
+def _squares(values: NDArray[np.float64]) -> float:
+    return float(np.sum((values - np.mean(values)) ** 2))
 
-    def log_evidence(null: float) -> float:
-        u = n * (mean - null) ** 2
-        shrunk = spread + u / (1 + n * g)
-        t = math.sqrt(n * u * g / (1 + n * g) * total / shrunk) * math.copysign(1, mean - null)
-        two_sided = -0.5 * math.log1p(n * g) + total / 2 * math.log((spread + u) / shrunk)
-        return two_sided + math.log(2) + float(_distributions().t.logcdf(t, total))
 
-    wanted, scale = -math.log(alpha), math.sqrt(spread / total)
-    far = mean - scale
-    while log_evidence(far) < wanted:
-        far -= 2 * (mean - far)
-        if mean - far > 1e6 * scale:
-            return -math.inf
-    return _root(lambda null: log_evidence(null) - wanted, far, mean)
+def _distance(pairs: int, squares: float, borrowed: int, alpha: float) -> float:
+    """Return how far below the mean of the pairs the one-sided test of level ``alpha`` rejects; ``inf`` if nowhere."""
+
+    def evidence(distance: float, spread: float) -> float:
+        return float(log_evidence(-distance, mean=0.0, squares=spread, pairs=pairs, borrowed=borrowed))
+
+    # The evidence of infinite distance, which is that of no spread at all, is finite.
+    if evidence(1.0, 0.0) <= -math.log(alpha):
+        return math.inf
+    scale = math.sqrt(squares)
+    if scale == 0:
+        return 0.0
+    far = 1.0
+    while evidence(far, 1.0) <= -math.log(alpha):
+        far *= 2
+    from scipy import optimize
+
+    return scale * float(optimize.brentq(lambda distance: evidence(distance, 1.0) + math.log(alpha), 0.0, far))
 
 
 def _bar(floor: NoiseFloor | None, min_speedup: float) -> float:
@@ -332,25 +388,21 @@ def _chance(
     values: NDArray[np.float64], floor: NoiseFloor | None, bar: float, confidence: float, max_pairs: int
 ) -> float:
     """Return the chance of a win at ``max_pairs`` if the truth is one standard error better than it looks."""
-    n, left = len(values), max_pairs - len(values)
-    squares, freedom = _borrowed(values, floor)
-    spread = squares + float(np.sum((values - np.mean(values)) ** 2))
-    sd = math.sqrt(spread / max(1, freedom + n - 1))
+    n, left, mean = len(values), max_pairs - len(values), float(np.mean(values))
+    lent, freedom = borrowed_variance(floor, n, _squares(values))
+    sd = math.sqrt((_squares(values) + lent) / (freedom + n - 1))
     if sd == 0:
-        return 1.0 if float(np.mean(values)) > bar else 0.0
-    hopeful = float(np.mean(values)) + FUTILITY_OPTIMISM * sd / math.sqrt(n)
+        return 1.0 if mean > bar else 0.0
+    hopeful = mean + FUTILITY_OPTIMISM * sd / math.sqrt(n)
     typical = np.concatenate([values, np.full(left, hopeful)])
-    width = float(np.mean(typical)) - sequence_interval(typical, confidence, floor).low
-    needed = bar + width
-    final = (n * float(np.mean(values)) + left * hopeful) / max_pairs
-    return float(_distributions().norm.cdf((final - needed) / (sd * math.sqrt(left) / max_pairs)))
+    needed = bar + float(np.mean(typical)) - sequence_interval(typical, confidence, floor).low
+    return float(special.ndtr((float(np.mean(typical)) - needed) / (sd * math.sqrt(left) / max_pairs)))
 
 
 @functools.cache
 def _needed_effect(n: int, confidence: float, power: float) -> float:
     """Return the effect, in standard deviations of a pair, that n pairs detect; ``inf`` if they have no interval."""
-    tails = np.cumsum(_signed_rank_pmf(n))
-    k = int(np.searchsorted(tails, (1 - confidence) / 2 * (1 + 1e-12), side="right"))
+    _, k = _cut(n, confidence)
     if k == 0:
         return math.inf
     noise = np.random.default_rng(0).normal(size=(2000, n))
@@ -359,13 +411,24 @@ def _needed_effect(n: int, confidence: float, power: float) -> float:
     return -float(np.quantile(lower_ends, 1 - power))
 
 
-def _percentiles(values: NDArray[np.float64], confidence: float, side: Side) -> Interval:
+def _picks(n: int, seed: int, resamples: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(n, size=(resamples, n))
+
+
+def _percentiles(drawn: NDArray[np.float64], n: int, confidence: float, side: Side) -> Interval:
+    """Return the expanded percentile interval of statistics of ``n`` values each: as wide as Student's, not normal's."""
     tail = (1 - confidence) / (2 if side == "two" else 1)
-    low = -math.inf if side == "upper" else float(np.quantile(values, tail))
-    high = math.inf if side == "lower" else float(np.quantile(values, 1 - tail))
+    tail = float(special.ndtr(math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, tail)))
+    low = -math.inf if side == "upper" else float(np.quantile(drawn, tail))
+    high = math.inf if side == "lower" else float(np.quantile(drawn, 1 - tail))
     return Interval(low, high, confidence)
 
 
-def _shown(estimate: float, interval: Interval, confidence: float) -> str:
-    ends = f"{math.exp(interval.low):.3f}..{math.exp(interval.high):.3f}"
-    return f"{math.exp(estimate):.3f}x, {confidence:.1%} interval {ends}"
+def _shown(estimate: float, interval: Interval) -> str:
+    ends = f"{_ratio(interval.low)}..{_ratio(interval.high)}"
+    return f"{_ratio(estimate)}x, {interval.confidence:.1%} interval {ends}"
+
+
+def _ratio(log_ratio: float) -> str:
+    ratio = math.exp(log_ratio)
+    return f"{ratio:.3f}" if ratio < 1000 else f"{ratio:.0e}"

@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import pytest
 
 from pytest_rsi.client import SpeechClient
@@ -55,7 +54,9 @@ def test_a_fine_answer_is_kept_byte_by_byte(url: str) -> None:
 def test_chunks_are_stamped_as_they_come_even_inside_a_sample(url: str) -> None:
     exchange = ask(url, "odd splits")
     assert [chunk.data for chunk in exchange.chunks] == [b"\1", b"\2\1\2", b"\1\2\1", b"\2"]
-    assert min(np.diff([chunk.time_s for chunk in exchange.chunks])) > 0.02
+    times = [chunk.time_s for chunk in exchange.chunks]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 0.15  # sent over 0.3 s
     assert not isinstance(measure(exchange), Failure)
 
 
@@ -112,14 +113,14 @@ def test_a_reference_clip_of_megabytes_is_sent(url: str) -> None:
         ("reset", None, ""),
         ("short", 200, "Payload"),
         ("garbage", None, ""),
-        ("bad chunk", 200, ""),
+        ("bad chunk", 200, "timed out: nothing more for 0.5 s"),
         ("escapes", None, ""),
         ("huge header", None, ""),
         ("endless headers", None, ""),
-        ("endless interim", None, ""),
+        ("endless interim", None, "timed out"),
         ("drip", 200, "timed out: not complete after 1 s"),
-        ("endless", 200, "more than"),
-        ("silent", None, "timed out: no byte for 0.5 s"),
+        ("endless", 200, ""),
+        ("silent", None, "timed out: nothing more for 0.5 s"),
         ("zipped", 200, "'gzip' was not asked for"),
     ],
 )
@@ -144,12 +145,12 @@ def test_a_bomb_is_kept_packed(url: str) -> None:
 
 def test_the_cap_on_bytes_is_the_clients(url: str) -> None:
     async def once() -> Exchange:
-        async with SpeechClient(url, max_body_bytes=799) as client:
-            return await client.speak(SpeechRequest("r", "fine"))
+        async with SpeechClient(url, max_body_bytes=2**20) as client:
+            return await client.speak(SpeechRequest("r", "endless"))
 
     exchange = asyncio.run(once())
-    assert exchange.error == "more than 799 bytes"
-    assert len(exchange.body) <= 799
+    assert exchange.error == "more than 1048576 bytes"
+    assert len(exchange.body) <= 2**20
 
 
 @pytest.mark.parametrize(("what", "status"), [("error", 500), ("busy", 503), ("redirect", 302), ("empty", 200)])

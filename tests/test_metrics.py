@@ -281,7 +281,7 @@ def test_a_lying_rate_scales_audio_and_nothing_that_is_timed_from_outside() -> N
     ("change", "kind", "detail"),
     [
         ({"status": None, "error": "ConnectionRefusedError: x"}, "no answer", "ConnectionRefusedError: x"),
-        ({"error": "timed out: no byte for 60 s"}, "no answer", "timed out"),
+        ({"error": "timed out: nothing more for 60 s"}, "no answer", "timed out"),
         ({"status": 503}, "status", "status 503"),
         ({"chunks": ()}, "undecodable", "no samples"),
     ],

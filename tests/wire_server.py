@@ -113,7 +113,7 @@ async def behave(what: str, writer: asyncio.StreamWriter, request: bytes) -> Non
         case "silent":
             await asyncio.sleep(60)
         case "zipped":
-            bomb = gzip.compress(bytes(32 * 2**20), 6)
+            bomb = gzip.compress(bytes(8 * 2**20))
             writer.write(OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb)
         case "bad chunk":
             writer.write(CHUNKED)
