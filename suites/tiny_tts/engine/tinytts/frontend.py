@@ -27,5 +27,5 @@ class Frontend:
             for phoneme in phonemes:
                 if phoneme in self.ids:
                     ids += self.ids[phoneme] + self.ids[PAD]
-            if len(ids) > 2:
+            if any(phoneme.isalpha() for phoneme in phonemes):
                 yield ids + self.ids[END]
