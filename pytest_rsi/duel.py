@@ -247,16 +247,19 @@ class _Bench:
         second: ArmName = "candidate" if first == "baseline" else "baseline"
         keepers = tuple(server.keeper_pid for server in self.servers.values())
         before, began = cpu_use(keepers), time.monotonic()
-        recordings = {arm: await self._run(arm, workload, requests, index) for arm in (first, second)}
+        seed = self.duel.rng.getrandbits(32)
+        recordings = {arm: await self._run(arm, workload, requests, index, seed) for arm in (first, second)}
         foreign = foreign_cores(before, cpu_use(keepers), time.monotonic() - began)
         return BlockPair(recordings["baseline"], recordings["candidate"], foreign)
 
-    async def _run(self, arm: ArmName, workload: Workload, requests: Sequence[SpeechRequest], block: int) -> Recording:
+    async def _run(
+        self, arm: ArmName, workload: Workload, requests: Sequence[SpeechRequest], block: int, seed: int = 0
+    ) -> Recording:
         server = self.servers[arm]
         _signal(arm, server, run=True)
         try:
             recording = await run_block(
-                self.clients[arm], workload, requests, arm=arm, launch=self.launch, block=block, seed=self.launch
+                self.clients[arm], workload, requests, arm=arm, launch=self.launch, block=block, seed=seed
             )
         finally:
             _signal(arm, server, run=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import aiohttp
+from pytest_rsi.client import SpeechClient
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -160,17 +160,12 @@ class Server:
             raise ServerError(self._death("server died"))
 
     async def _ready(self, deadline: float) -> None:
-        timeout = aiohttp.ClientTimeout(total=2.0)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+        async with SpeechClient(self.url) as client:
             while time.monotonic() < deadline:
                 if self._keeper is None or self._keeper.poll() is not None:
                     raise ServerError(self._death("server exited before it was ready"))
-                try:
-                    async with session.get(f"{self.url}/health") as answer:
-                        if answer.status == 200:
-                            return
-                except (aiohttp.ClientError, TimeoutError, OSError):
-                    pass
+                if await client.is_ready():
+                    return
                 await asyncio.sleep(0.05)
         raise ServerError(self._death(f"server was not ready within {self.task.server.start_timeout_s:g} s"))
 

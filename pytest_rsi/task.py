@@ -33,14 +33,15 @@ class Workload(_Table):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     mode: Literal["offline", "streaming"]
     concurrency: Annotated[int, Field(ge=0)] = 0
-    rate_hz: Annotated[float, Field(ge=0)] = 0.0
+    rate_hz: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     requests: Count
     max_words: Count | None = None
 
     @model_validator(mode="after")
     def _one_shape(self) -> Workload:
         if bool(self.concurrency) == bool(self.rate_hz):
-            raise ValueError("give exactly one of concurrency (closed loop) and rate_hz (open loop)")
+            given = f"concurrency {self.concurrency}, rate_hz {self.rate_hz:g}"
+            raise ValueError(f"{given}: give exactly one of concurrency (closed loop) and rate_hz (open loop)")
         return self
 
 
