@@ -127,10 +127,10 @@ def log_evidence(
 ) -> NDArray[np.float64]:
     """Return ln of the e-value of the one-sided anytime-valid t-test against means up to ``null``; broadcasts.
 
-    ``squares`` is the sum of squared deviations of the pairs from their mean, plus the borrowed one on ``borrowed``
-    degrees of freedom. At a true mean of ``null`` its exponential is a martingale over pairs that starts at 1, so by
-    Ville's inequality it ever exceeds 1 / alpha with probability alpha at most. It is the ratio of marginal likelihoods
-    under sigma's right Haar prior 1 / sigma, with the effect (mean - null) / sigma half-normal of variance
+    ``squares``, above 0, is the sum of squared deviations of the pairs from their mean, plus the borrowed one on
+    ``borrowed`` degrees of freedom. At a true mean of ``null`` its exponential is a martingale over pairs that starts
+    at 1, so by Ville's inequality it ever exceeds 1 / alpha with probability alpha at most. It is the ratio of marginal
+    likelihoods under sigma's right Haar prior 1 / sigma, with the effect (mean - null) / sigma half-normal of variance
     g = ``EFFECT_VARIANCE`` against an effect of 0 (Lai 1976; Wang and Ramdas 2025)::
 
         2 (1 + n g)^(-1/2) (SS0 / SS1)^(N / 2) P(mean > null | data),  SS0 = squares + u,  SS1 = squares + u / (1 + n g)

@@ -28,7 +28,7 @@ SHORTER = {
     "max_words = 8": "max_words = 6",
     "floor_pairs = 5": "floor_pairs = 4",
     "max_pairs = 10": "max_pairs = 6",
-    "foreign_cpu_max = 0.9": "foreign_cpu_max = 9.0",
+    "foreign_cpu_max = 0.3": "foreign_cpu_max = 9.0",
 }
 
 pytestmark = pytest.mark.slow

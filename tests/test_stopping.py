@@ -82,7 +82,7 @@ def ever_above(floors: NDArray[np.float64], d: NDArray[np.float64]) -> NDArray[n
 
 
 def false_wins(floor_draw: Draw, draw: Draw, effect: float, floor_pairs: int = FLOOR_PAIRS) -> float:
-    """Return the share of runs that ``decide`` accepts. Only runs that ``ever_above`` flags can be, which is checked."""
+    """Return the share of runs that ``decide`` accepts, looked for among those that ``ever_above`` flags."""
     rng = np.random.default_rng(1)
     floors, d = floor_draw(rng, (RUNS, floor_pairs)), draw(rng, (RUNS, MAX_PAIRS)) + effect
     above = ever_above(floors, d)
@@ -160,6 +160,15 @@ def test_ten_percent_is_found_with_power_and_with_few_pairs(draw: Draw, floor_pa
 def test_a_null_patch_costs_few_pairs(sd: float) -> None:
     _, pairs = simulate(gaussian(sd), 0.0, max_pairs=12, floor_pairs=FLOOR_PAIRS, runs=200)
     assert pairs < 4
+
+
+def test_giving_up_early_costs_hardly_any_wins() -> None:
+    rng = np.random.default_rng(2)
+    floors, d = rng.normal(0.0, 0.02, (600, FLOOR_PAIRS)), rng.normal(math.log(1.07), 0.02, (600, 12))
+    ends = [sequential(d[row], NoiseFloor.from_pairs(floors[row]), 12)[0].verdict for row in range(600)]
+    patient = float(np.mean(ever_above(floors, d)))
+    assert 0.5 < patient < 0.95
+    assert patient - 0.05 <= ends.count("improved") / 600 <= patient
 
 
 FLOOR = NoiseFloor.from_pairs([0.01, -0.01, 0.012, -0.008])
