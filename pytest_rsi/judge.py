@@ -19,7 +19,7 @@ from pytest_rsi.duel import ArmError, Duel, LaunchPair
 from pytest_rsi.guard import Evidence, ExchangePair
 from pytest_rsi.machine import read_machine
 from pytest_rsi.metrics import Failure, measure, summarise, throughput_rps
-from pytest_rsi.stats import NoiseFloor, decide, detectable_effect, fixed_decide
+from pytest_rsi.stats import NoiseFloor, decide, detectable_effect, fixed_decide, hierarchical_bootstrap
 from pytest_rsi.target import PolicyError
 from pytest_rsi.verdict import Reason, Scope, Speed, Stage, Timing, Verdict
 
@@ -393,6 +393,11 @@ class _Case:
             if name in speeds and speeds[name].baseline_rps < before * (1 - SLOWER_THAN_HISTORY):
                 now = speeds[name].baseline_rps
                 yield f"baseline at {now:.2f} requests/s in {name}, {1 - now / before:.0%} below this machine's record"
+        if self.decision is not None and self.decision.verdict == "improved":
+            blocks = [[block.log_ratio for block in pair.blocks] for pair in self.pairs]
+            checked = hierarchical_bootstrap(blocks, confidence=settings.confidence, seed=settings.seed % 2**32)
+            if checked.low <= 0:
+                yield f"the hierarchical bootstrap disagrees: its interval begins at {math.exp(checked.low):.3f}x"
         floor = self._floor()
         if floor is not None and floor.half_width > math.log(self._min_speedup):
             yield (

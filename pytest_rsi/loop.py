@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from pytest_rsi.agents import DEFAULT_TURN_S, Agent, Turn
 from pytest_rsi.candidate import Candidate, CandidateError
-from pytest_rsi.report.terminal import Round, loop_table, speed_text
+from pytest_rsi.report.terminal import Round, console, loop_table, speed_text
 from pytest_rsi.supervisor import FAILED, INTERNAL, PASSED, SEARCH_CONFIDENCE, Supervisor
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class Loop:
         self.supervisor = supervisor
         self.ledger = supervisor.ledger
         self.agent = agent
-        self.console = Console(highlight=False)
+        self.console = console()
         self.began = time.monotonic()
         self.rounds = 0
 
@@ -108,7 +107,9 @@ class Loop:
         verdict = receipts.verdicts[-1]
         for reason in verdict["reasons"]:
             self._say(f"  the baseline itself: {reason['text']}")
-        self._say(f"  noise floor: {speed_text(verdict)} against itself")
+        floor = self.supervisor.floor(base)
+        if floor is not None:
+            self._say(f"  noise floor: +-{math.expm1(floor.half_width):.1%} over {floor.pairs} launch pairs")
         return True
 
     def _propose(self) -> Candidate | None:
@@ -255,15 +256,13 @@ def confirm_alone(supervisor: Supervisor, name: str) -> int:
     if found is None:
         known = ", ".join(sorted({event.body["name"] for event in supervisor.ledger.events("candidate")})) or "none"
         raise CandidateError(f"--rsi-confirm {name!r} is not in ledger {supervisor.ledger.path}; it has: {known}")
-    console = Console(highlight=False)
+    out = console()
     folder = supervisor.ledger.path.parent / "logs" / supervisor.ledger.run
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{found[0].name}-clean-room.log").open("wb") as output:
-        receipts = supervisor.confirm(*found, output=output, progress=console.print)
+        receipts = supervisor.confirm(*found, output=output, progress=out.print)
     accepted = supervisor.accepted_commit(receipts, *found) is not None
-    console.print(
-        _lesson(receipts, receipts.verdicts[-1] if receipts.verdicts else None, accepted=accepted), markup=False
-    )
+    out.print(_lesson(receipts, receipts.verdicts[-1] if receipts.verdicts else None, accepted=accepted), markup=False)
     return PASSED if accepted else FAILED
 
 

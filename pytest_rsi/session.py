@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
 
 from pytest_rsi.candidate import Candidate
 from pytest_rsi.judge import BaselineError, Judge, Settings
-from pytest_rsi.report.terminal import plain, print_verdict
+from pytest_rsi.report.terminal import console, plain, print_verdict
 from pytest_rsi.stats import NoiseFloor
 from pytest_rsi.target import Target
 from pytest_rsi.task import load_task
@@ -189,9 +188,9 @@ class JudgeSession:
         if self._verdicts:
             terminalreporter.section("pytest-rsi")
         writer = terminalreporter._tw
-        console = Console(file=writer._file, width=max(80, writer.fullwidth), highlight=False)
+        out = console(writer._file)
         for verdict in self._verdicts.values():
-            print_verdict(console, verdict)
+            print_verdict(out, verdict)
 
     def pytest_unconfigure(self) -> None:
         """Remove the private folder."""

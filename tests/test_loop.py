@@ -22,11 +22,11 @@ from pytest_rsi.task import tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PATCHES = ROOT / "suites/tiny_tts/patches"
-HONEST = ("0004-tensor-roundtrip", "0005-idle-spin", "0006-stage-overlap", "0007-small-launches", "0008-unused-compute")
+HONEST = ("0006-tensor-roundtrip", "0005-idle-spin", "0007-stage-overlap", "0008-small-launches", "0009-unused-compute")
 SHORTER = {
     "requests = 6": "requests = 4",
     "max_words = 8": "max_words = 6",
-    "floor_pairs = 5": "floor_pairs = 4",
+    "floor_pairs = 8": "floor_pairs = 4",
     "max_pairs = 10": "max_pairs = 6",
     "foreign_cpu_max = 0.3": "foreign_cpu_max = 9.0",
 }
@@ -112,7 +112,7 @@ def find(relatives: list[psutil.Process], word: str) -> psutil.Process:
 def all_honest(folder: Path) -> None:
     """Write a folder of three patches: one against policy, one that cuts tails, and all honest ones as one."""
     folder.mkdir()
-    shutil.copy(PATCHES / "0013-conftest.patch", folder / "0001-conftest.patch")
+    shutil.copy(PATCHES / "0014-conftest.patch", folder / "0001-conftest.patch")
     shutil.copy(PATCHES / "0003-cut-tail.patch", folder / "0002-cut-tail.patch")
     scratch = folder.parent / "scratch"
     shutil.copytree(ROOT / "suites/tiny_tts/engine", scratch, ignore=shutil.ignore_patterns("__pycache__"))

@@ -164,7 +164,7 @@ def test_a_null_patch_costs_few_pairs(sd: float) -> None:
 
 def test_giving_up_early_costs_hardly_any_wins() -> None:
     rng = np.random.default_rng(2)
-    floors, d = rng.normal(0.0, 0.02, (600, FLOOR_PAIRS)), rng.normal(math.log(1.07), 0.02, (600, 12))
+    floors, d = rng.normal(0.0, 0.02, (600, FLOOR_PAIRS)), rng.normal(math.log(1.06), 0.02, (600, 12))
     ends = [sequential(d[row], NoiseFloor.from_pairs(floors[row]), 12)[0].verdict for row in range(600)]
     patient = float(np.mean(ever_above(floors, d)))
     assert 0.5 < patient < 0.95

@@ -6,17 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from typing import IO
 
     from pytest_rsi.guard import GuardResult
     from pytest_rsi.stats import NoiseFloor
     from pytest_rsi.task import Task
     from pytest_rsi.verdict import Speed, Verdict
 
+WHY_CHARS = 160
 _STYLES = {"accepted": "bold green", "rejected": "bold red", "error": "bold yellow"}
 _OUTCOMES = {"passed": "green", "failed": "bold red", "undecided": "bold yellow"}
 
@@ -69,28 +71,36 @@ def loop_table(task: Task, rounds: list[Round], floor: NoiseFloor | None) -> Tab
     """Return the table of a loop: every candidate, both verdicts, the speed-up and why."""
     noise = f"noise floor +-{math.expm1(floor.half_width):.1%}" if floor else "no noise floor"
     table = Table(title=f"{task.name}: {len(rounds)} candidate(s); {noise}; asked for {task.duel.min_speedup:g}x")
-    for column in ("candidate", "class", "search", "clean room", "speed-up (interval)", "why"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("candidate", "search"))
+    for column, fixed in (("candidate", True), ("verdict", True), ("speed-up", True), ("why", False)):
+        table.add_column(column, overflow="fold", no_wrap=fixed)
     for row in rounds:
-        room = row.clean_room
-        final = room or row.search
-        search = Text(
-            "passed" if row.search["accepted"] else "refused", style="green" if row.search["accepted"] else "red"
-        )
-        cell = Text("-")
-        if room is not None:
-            cell = Text("confirmed", style="bold green") if room["accepted"] else Text("refused", style="bold red")
+        final = row.clean_room or row.search
+        verdict, style = _round_verdict(row)
         codes = ", ".join(dict.fromkeys(reason["code"] for reason in final["reasons"]))
-        why = plain(final["reasons"][0]["text"]) if final["reasons"] else plain(row.search["title"])
+        why = plain(final["reasons"][0]["text"], WHY_CHARS) if final["reasons"] else plain(final["title"])
         table.add_row(
-            plain(row.search["candidate"], 40),
-            row.search["class"],
-            search,
-            cell,
-            speed_text(final) or "not measured",
+            f"{plain(final['candidate'], 40)}\n{final['class']}",
+            Text(verdict, style=style),
+            speed_text(final).replace(" (", "\n(") or "not measured",
             Text(f"{codes}: {why}" if codes else why),
         )
     return table
+
+
+def _round_verdict(row: Round) -> tuple[str, str]:
+    if row.clean_room is None:
+        return ("passed the search", "yellow") if row.search["accepted"] else ("refused", "red")
+    if row.clean_room["accepted"]:
+        return "confirmed in the\nclean room", "bold green"
+    return "refused in the\nclean room", "bold red"
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """Return a console: as wide as the terminal, 120 columns where there is none."""
+    made = Console(file=file, highlight=False)
+    if not made.is_terminal:
+        made.width = max(made.width, 120)
+    return made
 
 
 def speed_text(body: dict[str, Any]) -> str:
@@ -102,9 +112,9 @@ def speed_text(body: dict[str, Any]) -> str:
 
 
 def _between(low: float | None, high: float | None, confidence: float | None) -> str:
-    if low is None or high is None or not math.isfinite(low) or not math.isfinite(high):
-        return "(too few launch pairs for an interval)"
-    return f"({confidence or 0:.1%}: {low:.3f}..{high:.3f})"
+    if low is None or high is None or not 0 < low <= high < math.inf:
+        return "(too few launch pairs)"
+    return f"({confidence or 0:.1%} interval {low:.3f}..{high:.3f})"
 
 
 def _speed_table(verdict: Verdict) -> Table:
