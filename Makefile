@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	rm -rf .rsi/demo
-	$(BIN)/pytest --rsi-task tiny_tts --rsi-agent patches:suites/tiny_tts/patches --rsi-ledger .rsi/demo/ledger.sqlite --rsi-max-pairs 4
+	$(BIN)/pytest --rsi-task tiny_tts --rsi-agent patches:suites/tiny_tts/patches --rsi-ledger .rsi/demo/ledger.sqlite --rsi-max-pairs 4 --rsi-blocks 1
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -105,12 +105,17 @@ class LaunchPair:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """What two arms are compared with. ``commits`` are the arms' trees; ``folder`` is private scratch space."""
+    """What two arms are compared with.
+
+    ``commits`` are the arms' trees, ``blocks`` is how many blocks a workload has in each launch pair; ``folder`` is
+    private scratch space.
+    """
 
     task: Task
     target: Target
     commits: Mapping[ArmName, str]
     workloads: Sequence[Workload]
+    blocks: int
     source: RequestSource
     rng: random.Random
     folder: Path
@@ -238,7 +243,7 @@ class _Bench:
 
     async def blocks(self) -> list[BlockPair]:
         """Measure all workloads' blocks, each on both arms: ABBA or BAAB at random, so that drift cancels."""
-        plan = [(load, index) for load in self.duel.workloads for index in range(self.duel.task.duel.blocks)]
+        plan = [(load, index) for load in self.duel.workloads for index in range(self.duel.blocks)]
         firsts = [arm for _ in range(0, len(plan), 2) for arm in self.duel.rng.sample(ARMS, k=2)]
         return [await self._block(load, index, first) for (load, index), first in zip(plan, firsts, strict=False)]
 

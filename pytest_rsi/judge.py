@@ -8,23 +8,23 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_rsi.duel import ArmError, Duel, LaunchPair
 from pytest_rsi.guard import Evidence, ExchangePair
 from pytest_rsi.machine import read_machine
 from pytest_rsi.metrics import Failure, measure, summarise, throughput_rps
+from pytest_rsi.scratch import scratch_folder
 from pytest_rsi.stats import NoiseFloor, decide, detectable_effect, fixed_decide, hierarchical_bootstrap
 from pytest_rsi.target import PolicyError
 from pytest_rsi.verdict import Reason, Scope, Speed, Stage, Timing, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from pytest_rsi.candidate import Candidate
     from pytest_rsi.duel import BlockPair, Progress, RequestSource
@@ -63,6 +63,7 @@ class Settings:
     confidence: float = 0.99
     fixed_pairs: int | None = None
     max_pairs: int | None = None
+    blocks: int | None = None
     min_speedup: float | None = None
     seed: int = 0
     held_out: bool = False
@@ -93,8 +94,8 @@ class Judge:
         case = _Case(self, candidate)
         self.observe("judging", {"candidate": case.name, "base": self.base, "scope": self.settings.scope})
         try:
-            with tempfile.TemporaryDirectory(prefix="run-") as folder:
-                case.run(Path(folder))
+            with scratch_folder() as folder:
+                case.run(folder)
         except ArmError as error:
             if error.arm == "baseline":
                 raise BaselineError(f"the baseline of task {self.task.name!r} cannot be measured: {error}") from None
@@ -232,6 +233,7 @@ class _Case:
             target=judge.target,
             commits={"baseline": judge.base, "candidate": self.commit},
             workloads=judge.task.workload,
+            blocks=judge.settings.blocks or judge.task.duel.blocks,
             source=judge.requests(judge.settings.seed),
             rng=random.Random(judge.settings.seed),
             folder=folder,

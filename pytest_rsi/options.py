@@ -36,6 +36,7 @@ class Options:
     rsi_seed: int | None = None
     rsi_confidence: float = 0.99
     rsi_max_pairs: int | None = None
+    rsi_blocks: int | None = None
     rsi_min_speedup: float | None = None
 
     def check(self) -> None:
@@ -91,6 +92,7 @@ def add_options(parser: pytest.Parser) -> None:
         help="confidence of the speed-up's interval (default: 0.99)",
     )
     add("--rsi-max-pairs", type=_count, metavar="N", help="at most so many launch pairs (default: the task's)")
+    add("--rsi-blocks", type=_count, metavar="N", help="blocks of a workload in each launch pair (default: the task's)")
     add("--rsi-min-speedup", type=_speedup, metavar="X", help="smallest speed-up worth having (default: the task's)")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import pytest
 from pytest_rsi.candidate import Candidate
 from pytest_rsi.judge import BaselineError, Judge, Settings
 from pytest_rsi.report.terminal import console, plain, print_verdict
+from pytest_rsi.scratch import scratch_folder
 from pytest_rsi.stats import NoiseFloor
 from pytest_rsi.target import Target
 from pytest_rsi.task import load_task
@@ -45,7 +46,8 @@ class JudgeSession:
             entry["name"]: Candidate(**entry | {"reasons": tuple(entry["reasons"])})
             for entry in _named(job["candidates"])
         }
-        self._folder = tempfile.TemporaryDirectory(prefix="judge-")
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(scratch_folder())
 
     # What fixtures ask for
 
@@ -99,7 +101,7 @@ class JudgeSession:
 
     def _target(self) -> Target:
         """Return a private clone: nothing that is built here reaches the repository that was given."""
-        job, clone = self.channel.job, Path(self._folder.name) / "target.git"
+        job, clone = self.channel.job, self._folder / "target.git"
         origin = Target(Path(job["repository"]), job["root"])
         return Target(clone, job["root"]) if clone.exists() else origin.clone(clone)
 
@@ -194,7 +196,7 @@ class JudgeSession:
 
     def pytest_unconfigure(self) -> None:
         """Remove the private folder."""
-        self._folder.cleanup()
+        self._stack.close()
 
 
 def _marks(suite: type) -> list[pytest.Mark]:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import secrets
 import sys
-import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from pytest_rsi.ledger import Ledger, LedgerError, ledger_path
 from pytest_rsi.machine import read_machine
 from pytest_rsi.options import OptionError, Options, load_options
 from pytest_rsi.process import JudgeProcess, Receipts
+from pytest_rsi.scratch import scratch_folder, sweep
 from pytest_rsi.target import PolicyError, Target, TargetError, checkout_candidate, open_target
 from pytest_rsi.task import Task, TaskError, check_requirements, load_task
 
@@ -71,10 +71,10 @@ class Supervisor:
         self, candidate: Candidate, base: str, *, output: IO[bytes], progress: Callable[[str], None]
     ) -> Receipts:
         """Judge one candidate in the clean room, on requests drawn there; only the patch goes in."""
-        with tempfile.TemporaryDirectory(prefix="clean-") as folder:
+        with scratch_folder() as folder:
             state = self.ledger.path.parent
             wanted: Any = self.options.rsi_isolation
-            room = clean_room(wanted, Path(folder), (self.target.repository,), (state,))
+            room = clean_room(wanted, folder, (self.target.repository,), (state,))
             settings = {
                 "confidence": CONFIRM_CONFIDENCE,
                 "fixed_pairs": self.task.duel.confirm_pairs,
@@ -139,6 +139,7 @@ class Supervisor:
         measured = self.ledger.last("floor", fingerprint=fingerprint, commit=base)
         settings |= {
             "min_speedup": self.options.rsi_min_speedup,
+            "blocks": self.options.rsi_blocks,
             "floor": dataclasses.asdict(floor) if floor else None,
             "history_rps": measured.body["requests_per_s"] if measured else {},
         }
@@ -168,6 +169,7 @@ def run(options: Options, args: list[str], folder: Path) -> int:
         UserError: one line that says what is wrong with what was asked.
     """
     task = load_task(str(options.rsi_task))
+    sweep()
     collecting = "--collect-only" in args or "--co" in args
     if not collecting:
         check_requirements(task)

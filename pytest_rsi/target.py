@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_rsi.candidate import Candidate
 from pytest_rsi.git import GitError, git
 from pytest_rsi.policy import TreeChange, check_text, check_tree
+from pytest_rsi.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_rsi.task import Task
 
 _MISSING = "000000"
@@ -42,8 +43,8 @@ class Target:
         """
         if reason := check_text(candidate.diff, task.target):
             raise PolicyError(reason)
-        with tempfile.TemporaryDirectory(prefix="index-") as folder:
-            env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        with scratch_folder() as folder:
+            env = {"GIT_INDEX_FILE": str(folder / "index")}
             git("read-tree", base, cwd=self.repository, env=env)
             try:
                 # Only git applies patches here: it takes no fuzz, and GNU patch writes into .git.
@@ -74,8 +75,8 @@ class Target:
 
     def lay_out(self, commit: str, folder: Path) -> None:
         """Write the files of a commit into an empty folder, without any git metadata."""
-        with tempfile.TemporaryDirectory(prefix="index-") as scratch:
-            env = {"GIT_INDEX_FILE": str(Path(scratch) / "index"), "GIT_DIR": str(self.repository)}
+        with scratch_folder() as scratch:
+            env = {"GIT_INDEX_FILE": str(scratch / "index"), "GIT_DIR": str(self.repository)}
             env["GIT_WORK_TREE"] = str(folder)
             git("read-tree", commit, cwd=folder, env=env)
             # Links are the baseline's own: no candidate can add one.
@@ -90,8 +91,8 @@ class Target:
 
     def workspace_diff(self, commit: str, folder: Path) -> str:
         """Return what a folder differs by from a commit, new files included; no git metadata in the folder is read."""
-        with tempfile.TemporaryDirectory(prefix="index-") as scratch:
-            env = {"GIT_INDEX_FILE": str(Path(scratch) / "index"), "GIT_DIR": str(self.repository)}
+        with scratch_folder() as scratch:
+            env = {"GIT_INDEX_FILE": str(scratch / "index"), "GIT_DIR": str(self.repository)}
             env["GIT_WORK_TREE"] = str(folder)
             git("read-tree", commit, cwd=folder, env=env)
             git("add", "--all", cwd=folder, env=env)
@@ -165,8 +166,8 @@ def checkout_candidate(target: Target, checkout: Path, revisions: str | None = N
     """
     try:
         if revisions is None:
-            with tempfile.TemporaryDirectory(prefix="index-") as folder:
-                env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+            with scratch_folder() as folder:
+                env = {"GIT_INDEX_FILE": str(folder / "index")}
                 git("read-tree", "HEAD", cwd=checkout, env=env)
                 git("add", "--all", cwd=checkout, env=env)
                 tree = git("write-tree", cwd=checkout, env=env).decode().strip()
@@ -187,8 +188,8 @@ def _materialise(source: Path, targets: Path) -> Target:
     if not source.is_dir():
         raise TargetError(f"target folder {source} is missing")
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".git")
-    with tempfile.TemporaryDirectory(prefix="tree-") as scratch:
-        tree = Path(scratch) / "tree"
+    with scratch_folder() as scratch:
+        tree = scratch / "tree"
         shutil.copytree(source, tree, ignore=ignored)
         git("init", "-q", cwd=tree)
         git("add", "--all", cwd=tree)

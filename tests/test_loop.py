@@ -25,6 +25,7 @@ PATCHES = ROOT / "suites/tiny_tts/patches"
 HONEST = ("0006-tensor-roundtrip", "0005-idle-spin", "0007-stage-overlap", "0008-small-launches", "0009-unused-compute")
 SHORTER = {
     "requests = 6": "requests = 4",
+    "blocks = 2": "blocks = 1",
     "max_words = 8": "max_words = 6",
     "floor_pairs = 8": "floor_pairs = 4",
     "max_pairs = 10": "max_pairs = 6",

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_rsi.stats import detectable_effect
+
 if TYPE_CHECKING:
     from typing import IO
 
@@ -70,6 +72,9 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
 def loop_table(task: Task, rounds: list[Round], floor: NoiseFloor | None) -> Table:
     """Return the table of a loop: every candidate, both verdicts, the speed-up and why."""
     noise = f"noise floor +-{math.expm1(floor.half_width):.1%}" if floor else "no noise floor"
+    if floor is not None:
+        least = detectable_effect(floor.sd, task.duel.confirm_pairs, confidence=0.99, power=0.9)
+        noise += f", clean room could detect {least * max(task.duel.min_speedup, math.exp(floor.half_width)):.2f}x"
     table = Table(title=f"{task.name}: {len(rounds)} candidate(s); {noise}; asked for {task.duel.min_speedup:g}x")
     for column, fixed in (("candidate", True), ("verdict", True), ("speed-up", True), ("why", False)):
         table.add_column(column, overflow="fold", no_wrap=fixed)
