@@ -186,9 +186,11 @@ class Duel:
             for server in servers.values():
                 server.stop()
             raise
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        broken = [failure for failure in failures if failure is not None]
+        # If both fail it is not the candidate's fault.
+        broken.sort(key=lambda failure: getattr(failure, "arm", "") != "baseline")
+        if broken:
+            raise broken[0]
         for arm, server in servers.items():
             _signal(arm, server, run=False)
         return servers

@@ -464,4 +464,6 @@ def _exchange_event(exchange: Exchange) -> dict[str, Any]:
     seen = measure(exchange)
     if isinstance(seen, Failure):
         return {"id": exchange.request.id, "failure": seen.kind}
-    return {"id": exchange.request.id, "e2e_s": seen.e2e_s, "ttfa_s": seen.ttfa_s, "audio_s": seen.audio_s}
+    # An answer without any audible audio has an infinite time to first audio.
+    ttfa_s = seen.ttfa_s if math.isfinite(seen.ttfa_s) else None
+    return {"id": exchange.request.id, "e2e_s": seen.e2e_s, "ttfa_s": ttfa_s, "audio_s": seen.audio_s}

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from pytest_rsi.process import Receipts
 
 
+ATTEMPTS = 2
+
+
+class NoVerdictError(RuntimeError):
+    """A judge process ended without a verdict; the message is one line."""
+
+
 class Loop:
     """Rounds of one agent on one task. All its memory is the ledger: the same command goes on where it was ended."""
 
@@ -46,7 +53,11 @@ class Loop:
                 if candidate is None:
                     break
                 self.rounds += 1
-                self._round(candidate)
+                try:
+                    self._round(candidate)
+                except NoVerdictError as error:
+                    self._say(f"stopping: {error}; the same command tries once more")
+                    return INTERNAL
         self._summary()
         return PASSED if self._confirmed() else FAILED
 
@@ -174,12 +185,19 @@ class Loop:
             )
         accepted = self.supervisor.accepted_commit(receipts, candidate, base) is not None
         result = self._result(candidate, base, receipts, accepted=accepted)
-        if receipts.verdicts:
-            self.ledger.append("judged", result)
         self._say(f"{candidate.name}: {result['lesson']}")
         if not receipts.verdicts:
-            raise CandidateError(f"no verdict on {candidate.name}: {result['lesson']}; its output is in {output.name}")
+            self.ledger.append("no-verdict", {"sha256": candidate.sha256, "base": base, "lesson": result["lesson"]})
+            if self._failures(candidate, base) < ATTEMPTS:
+                raise NoVerdictError(f"{candidate.name} could not be judged; its output is in {output.name}")
+            # Once may be the machine's fault. Whatever keeps ending the judge is not waited for again.
+            result["reasons"] = [{"code": "infrastructure", "text": f"{ATTEMPTS} attempts ended without a verdict"}]
+        self.ledger.append("judged", result)
         return result
+
+    def _failures(self, candidate: Candidate, base: str) -> int:
+        wanted = {"sha256": candidate.sha256, "base": base}.items()
+        return sum(1 for event in self.ledger.events("no-verdict") if wanted <= event.body.items())
 
     def _result(self, candidate: Candidate, base: str, receipts: Receipts, *, accepted: bool) -> dict[str, Any]:
         verdict = receipts.verdicts[-1] if receipts.verdicts else None

@@ -74,7 +74,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         )
     if config.args_source is config.ArgsSource.ARGS:
         raise pytest.UsageError(f"--rsi-task chooses what is collected; leave out {' '.join(config.args)}")
-    from pytest_rsi.process import clean_environment, hardened_command
+    from pytest_rsi.process import hardened_command
 
     job = {
         "options": dataclasses.asdict(options),
@@ -82,7 +82,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         "folder": str(config.invocation_params.dir),
     }
     command = hardened_command("pytest_rsi.supervisor", json.dumps(job))
-    child = subprocess.Popen(command, env=clean_environment())
+    # It keeps this environment, for agents that need their keys; the judges that it starts get a clean one.
+    child = subprocess.Popen(command)
     while True:
         try:
             return child.wait()

@@ -166,18 +166,12 @@ def checkout_candidate(target: Target, checkout: Path, revisions: str | None = N
     """
     try:
         if revisions is None:
-            with scratch_folder() as folder:
-                env = {"GIT_INDEX_FILE": str(folder / "index")}
-                git("read-tree", "HEAD", cwd=checkout, env=env)
-                git("add", "--all", cwd=checkout, env=env)
-                tree = git("write-tree", cwd=checkout, env=env).decode().strip()
-            old, new, name = target.base, tree, "worktree"
+            name, diff = "worktree", target.workspace_diff(target.base, checkout)
         else:
             old, dots, new = revisions.partition("..")
             if not (old and dots and new):
                 raise TargetError(f"revision range {revisions!r}, expected OLD..NEW")
-            name = revisions.replace("/", "-")
-        diff = _text_diff(old, new, cwd=checkout)
+            name, diff = revisions.replace("/", "-"), _text_diff(old, new, cwd=checkout)
     except GitError as error:
         raise TargetError(f"--rsi-target {checkout}: {error}") from None
     return Candidate(name=name, diff=diff, title=f"changes of {name}")
