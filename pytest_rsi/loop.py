@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pytest_rsi.process import Receipts
 
 
-ATTEMPTS = 2
+ATTEMPTS = 3
+"""Once may be the machine's fault; whatever keeps ending the judge is not waited for for ever."""
 
 
 class NoVerdictError(RuntimeError):
@@ -170,6 +171,8 @@ class Loop:
             receipts = self.supervisor.confirm(candidate, base, output=output, progress=self._progress)
         commit = self.supervisor.accepted_commit(receipts, candidate, base)
         result = self._result(candidate, base, receipts, accepted=commit is not None)
+        if not receipts.verdicts:
+            self._without_verdict(candidate, base, result, output.name)
         if commit is not None:
             self.supervisor.target.keep(f"confirmed/{commit[:12]}", commit)
         self.ledger.append("clean-room", result)
@@ -187,17 +190,18 @@ class Loop:
         result = self._result(candidate, base, receipts, accepted=accepted)
         self._say(f"{candidate.name}: {result['lesson']}")
         if not receipts.verdicts:
-            self.ledger.append("no-verdict", {"sha256": candidate.sha256, "base": base, "lesson": result["lesson"]})
-            if self._failures(candidate, base) < ATTEMPTS:
-                raise NoVerdictError(f"{candidate.name} could not be judged; its output is in {output.name}")
-            # Once may be the machine's fault. Whatever keeps ending the judge is not waited for again.
-            result["reasons"] = [{"code": "infrastructure", "text": f"{ATTEMPTS} attempts ended without a verdict"}]
+            self._without_verdict(candidate, base, result, output.name)
         self.ledger.append("judged", result)
         return result
 
-    def _failures(self, candidate: Candidate, base: str) -> int:
-        wanted = {"sha256": candidate.sha256, "base": base}.items()
-        return sum(1 for event in self.ledger.events("no-verdict") if wanted <= event.body.items())
+    def _without_verdict(self, candidate: Candidate, base: str, result: dict[str, Any], log: str) -> None:
+        """Stop the loop, unless this candidate has ended the judge too often: then that is its reason."""
+        wanted = {"sha256": candidate.sha256, "base": base}
+        self.ledger.append("no-verdict", wanted | {"lesson": result["lesson"]})
+        ended = sum(1 for event in self.ledger.events("no-verdict") if wanted.items() <= event.body.items())
+        if ended < ATTEMPTS:
+            raise NoVerdictError(f"{candidate.name} could not be judged; its output is in {log}")
+        result["reasons"] = [{"code": "infrastructure", "text": f"{ended} attempts ended without a verdict"}]
 
     def _result(self, candidate: Candidate, base: str, receipts: Receipts, *, accepted: bool) -> dict[str, Any]:
         verdict = receipts.verdicts[-1] if receipts.verdicts else None
