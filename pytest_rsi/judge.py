@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pytest_rsi.duel import ArmError, Duel, LaunchPair
 from pytest_rsi.guard import Evidence, ExchangePair
 from pytest_rsi.machine import read_machine
-from pytest_rsi.metrics import Failure, measure, summarise, throughput_rps
+from pytest_rsi.metrics import Failure, measure, summarise
 from pytest_rsi.scratch import scratch_folder
 from pytest_rsi.stats import NoiseFloor, decide, detectable_effect, fixed_decide, hierarchical_bootstrap
 from pytest_rsi.target import PolicyError
@@ -162,6 +162,7 @@ class _Case:
     def verdict(self) -> Verdict:
         """Return what was found."""
         judge, settings, candidate = self.judge, self.judge.settings, self.candidate
+        speeds = tuple(self._speeds())
         timing = Timing(
             wall_s=time.monotonic() - self.began,
             starting_s=sum(pair.starting_s for pair in self.pairs),
@@ -182,14 +183,14 @@ class _Case:
             status="rejected" if self.reasons else "accepted",
             reasons=tuple(self.reasons),
             stages=tuple(self.stages),
-            speeds=tuple(self._speeds()),
+            speeds=speeds,
             metrics=self._metrics(),
             decision=self.decision.reason if self.decision else "",
             min_speedup=self._min_speedup,
             detectable=self._detectable(),
             guards=tuple(self.guards),
             floor=self._floor(),
-            caveats=tuple(self._caveats()),
+            caveats=tuple(self._caveats({speed.workload: speed for speed in speeds})),
             machine=read_machine(),
             isolation=settings.isolation,
             held_out=settings.held_out,
@@ -325,6 +326,7 @@ class _Case:
         if len(self.pairs) < 1 or self.judge.settings.scope == "gate":
             return
         names = [workload.name for workload in self.judge.task.workload]
+        shown: ArmName = "baseline" if self.candidate is None else "candidate"
         for name in [*names, "all"]:
             d = [pair.log_ratio(None if name == "all" else name) for pair in self.pairs]
             decision = self._decide(d)
@@ -336,14 +338,10 @@ class _Case:
                 high=math.exp(decision.interval.high),
                 confidence=decision.interval.confidence,
                 pairs=tuple(math.exp(value) for value in d),
-                baseline_rps=_median_rps([block.baseline for block in blocks]),
-                candidate_rps=_median_rps([block.candidate for block in blocks]),
-                block_s=tuple(1 / rate for block in blocks if (rate := throughput_rps(self._measured(block))) > 0),
+                baseline_rps=_median([block.rps["baseline"] for block in blocks]),
+                candidate_rps=_median([block.rps["candidate"] for block in blocks]),
+                block_s=tuple(1 / block.rps[shown] for block in blocks if block.rps[shown] > 0),
             )
-
-    def _measured(self, block: BlockPair) -> Recording:
-        """Return the recording that the table is about: the candidate's, or the baseline's if there is none."""
-        return block.baseline if self.candidate is None else block.candidate
 
     def _metrics(self) -> dict[str, dict[str, float]]:
         if self.judge.settings.scope == "gate":
@@ -377,7 +375,7 @@ class _Case:
             seed=self.judge.settings.seed,
         )
 
-    def _caveats(self) -> Iterator[str]:
+    def _caveats(self, speeds: dict[str, Speed]) -> Iterator[str]:
         settings = self.judge.settings
         if settings.isolation == "process":
             yield "unsandboxed: the servers ran as plain processes of this user"
@@ -386,7 +384,6 @@ class _Case:
         contaminated = [pair for pair in self.pairs if pair.contaminated]
         if contaminated:
             yield f"{len(contaminated)} of {len(self.pairs)} launch pairs contaminated: {contaminated[0].contaminated}"
-        speeds = {speed.workload: speed for speed in self._speeds()}
         slower = [name for name, speed in speeds.items() if name != "all" and speed.low <= 1]
         faster = [name for name, speed in speeds.items() if name != "all" and speed.low > 1]
         if self.candidate is not None and slower and faster:
@@ -424,8 +421,8 @@ def _exchange_pairs(block: BlockPair, alone: bool) -> list[ExchangePair]:
     ]
 
 
-def _median_rps(recordings: Sequence[Recording]) -> float:
-    return statistics.median(map(throughput_rps, recordings)) if recordings else math.nan
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else math.nan
 
 
 def _interval(speed: Speed) -> str:
@@ -445,16 +442,17 @@ def _pair_event(candidate: str, pair: LaunchPair) -> dict[str, Any]:
                 "workload": block.workload,
                 "log_ratio": block.log_ratio if math.isfinite(block.log_ratio) else None,
                 "foreign_cores": round(block.foreign_cores, 3),
-                **{record.arm: _recording_event(record) for record in (block.baseline, block.candidate)},
+                "baseline": _recording_event(block.baseline, block.rps["baseline"]),
+                "candidate": _recording_event(block.candidate, block.rps["candidate"]),
             }
             for block in pair.blocks
         ],
     }
 
 
-def _recording_event(recording: Recording) -> dict[str, Any]:
+def _recording_event(recording: Recording, rps: float) -> dict[str, Any]:
     return {
-        "requests_per_s": throughput_rps(recording),
+        "requests_per_s": rps,
         "slip_s": recording.slip_s,
         "exchanges": [_exchange_event(exchange) for exchange in recording.exchanges],
     }

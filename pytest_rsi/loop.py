@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pytest_rsi.agents import DEFAULT_TURN_S, Agent, Turn
@@ -13,9 +13,6 @@ from pytest_rsi.report.terminal import Round, console, loop_table, speed_text
 from pytest_rsi.supervisor import FAILED, INTERNAL, PASSED, SEARCH_CONFIDENCE, Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import IO
-
     from pytest_rsi.process import Receipts
 
 
@@ -80,8 +77,7 @@ class Loop:
         for event in self.ledger.events("candidate"):
             if event.body["base"] != base:
                 continue
-            fields = {key: value for key, value in event.body.items() if key != "base"}
-            candidate = Candidate(**fields | {"reasons": tuple(fields["reasons"])})
+            candidate = Candidate.from_json(event.body)
             judged = self._judged(candidate, base)
             if judged is None or (judged["accepted"] and self._clean_room_result(candidate, base) is None):
                 return candidate
@@ -108,10 +104,10 @@ class Loop:
     def _noise_floor(self) -> bool:
         """Measure the baseline against itself, unless the ledger knows what that gives on this machine."""
         base = self._base()
-        if self.supervisor.knows_floor(base):
+        if self.supervisor.measured_floor(base) is not None:
             return True
         self._say("measuring the baseline against itself: the noise floor and the absolute guards")
-        with self._log("floor") as output:
+        with self.supervisor.log("floor") as output:
             receipts = self.supervisor.judge([], base, [], confidence=0.99, output=output, progress=self._progress)
         if not receipts.verdicts:
             self._say(f"the baseline cannot be measured: {receipts.error or f'see {output.name}'}")
@@ -151,7 +147,7 @@ class Loop:
             if (judged := self._judged(candidate, base)) is None:
                 break
             self._say(f"{candidate.name}: judged before on this baseline: {judged['lesson']}")
-        self.ledger.append("candidate", {"base": base, **_fields(candidate)})
+        self.ledger.append("candidate", {"base": base, **dataclasses.asdict(candidate)})
         return candidate
 
     def _next_turn(self) -> Candidate | None:
@@ -167,7 +163,7 @@ class Loop:
         self._say(
             f"{candidate.name}: passed the search; clean room: fresh clone, fresh requests, only the patch goes in"
         )
-        with self._log(f"{candidate.name}-clean-room") as output:
+        with self.supervisor.log(f"{candidate.name}-clean-room") as output:
             receipts = self.supervisor.confirm(candidate, base, output=output, progress=self._progress)
         commit = self.supervisor.accepted_commit(receipts, candidate, base)
         result = self._result(candidate, base, receipts, accepted=commit is not None)
@@ -182,7 +178,7 @@ class Loop:
         self._say(f"{candidate.name}: clean room: {result['lesson']}")
 
     def _search(self, candidate: Candidate, base: str) -> dict[str, Any]:
-        with self._log(candidate.name) as output:
+        with self.supervisor.log(candidate.name) as output:
             receipts = self.supervisor.judge(
                 [candidate], base, [], confidence=SEARCH_CONFIDENCE, output=output, progress=self._progress
             )
@@ -255,13 +251,6 @@ class Loop:
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False)
 
-    @contextmanager
-    def _log(self, name: str) -> Iterator[IO[bytes]]:
-        folder = self.ledger.path.parent / "logs" / self.ledger.run
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{name}.log").open("wb") as file:
-            yield file
-
 
 def confirm_alone(supervisor: Supervisor, name: str) -> int:
     """Run the clean room for a candidate of the ledger, named as there or by the start of its digest.
@@ -271,26 +260,18 @@ def confirm_alone(supervisor: Supervisor, name: str) -> int:
     """
     found = None
     for event in supervisor.ledger.events("candidate"):
-        fields = {key: value for key, value in event.body.items() if key != "base"}
-        candidate = Candidate(**fields | {"reasons": tuple(fields["reasons"])})
+        candidate = Candidate.from_json(event.body)
         if candidate.name == name or (len(name) >= 6 and candidate.sha256.startswith(name)):
             found = (candidate, event.body["base"])
     if found is None:
         known = ", ".join(sorted({event.body["name"] for event in supervisor.ledger.events("candidate")})) or "none"
         raise CandidateError(f"--rsi-confirm {name!r} is not in ledger {supervisor.ledger.path}; it has: {known}")
     out = console()
-    folder = supervisor.ledger.path.parent / "logs" / supervisor.ledger.run
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{found[0].name}-clean-room.log").open("wb") as output:
+    with supervisor.log(f"{found[0].name}-clean-room") as output:
         receipts = supervisor.confirm(*found, output=output, progress=out.print)
     accepted = supervisor.accepted_commit(receipts, *found) is not None
     out.print(_lesson(receipts, receipts.verdicts[-1] if receipts.verdicts else None, accepted=accepted), markup=False)
     return PASSED if accepted else FAILED
-
-
-def _fields(candidate: Candidate) -> dict[str, Any]:
-    names = ("name", "diff", "title", "overhead_class", "rationale", "author", "expect", "reasons")
-    return {name: getattr(candidate, name) for name in names}
 
 
 def _lesson(receipts: Receipts, verdict: dict[str, Any] | None, *, accepted: bool) -> str:

@@ -46,7 +46,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 def check_text(diff: str, target: TargetTable) -> str | None:
     """Return why the text of a diff is refused, or ``None``: size, binary hunks, packed data, control characters."""
-    size = len(diff.encode())
+    size = len(diff.encode("utf-8", errors="surrogateescape"))
     if size > target.max_patch_bytes:
         return f"patch of {size} bytes, at most {target.max_patch_bytes} allowed"
     for line in diff.splitlines():

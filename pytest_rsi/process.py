@@ -76,8 +76,13 @@ def open_channel(number: int) -> Channel:
 def hardened_command(module: str, *args: str) -> list[str]:
     """Return the command that runs a module of ours in an interpreter that imports from nowhere else."""
     folders = [str(PACKAGE.parent), str(tree())]
-    folders += [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    folders += map(str, site_packages())
     return [sys.executable, "-I", "-S", str(BOOTSTRAP), module, json.dumps(folders), *args]
+
+
+def site_packages() -> list[Path]:
+    """Return the folders of installed packages that this interpreter imports from."""
+    return [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 
 
 def clean_environment() -> dict[str, str]:

@@ -52,7 +52,7 @@ class Server:
     def __init__(self, task: Task, launch: Launch) -> None:
         self.task = task
         self.launch = launch
-        self.port = _free_port()
+        self.port = free_port()
         self.start_s = float("nan")
         self._keeper: subprocess.Popen[bytes] | None = None
 
@@ -181,7 +181,8 @@ def new_launch(folder: Path) -> Launch:
     return Launch(tree=tree, scratch=root / "home", log=root / "server.log")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

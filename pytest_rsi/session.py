@@ -42,10 +42,7 @@ class JudgeSession:
     def __post_init__(self) -> None:
         job = self.channel.job
         self.task = load_task(job["task"])
-        self.candidates = {
-            entry["name"]: Candidate(**entry | {"reasons": tuple(entry["reasons"])})
-            for entry in _named(job["candidates"])
-        }
+        self.candidates = {entry["name"]: Candidate.from_json(entry) for entry in _named(job["candidates"])}
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
 

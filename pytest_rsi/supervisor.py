@@ -6,7 +6,7 @@ import dataclasses
 import json
 import secrets
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from pytest_rsi.target import PolicyError, Target, TargetError, checkout_candida
 from pytest_rsi.task import Task, TaskError, check_requirements, load_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import IO
 
     from pytest_rsi.stats import NoiseFloor
@@ -129,19 +129,26 @@ class Supervisor:
         """Return the noise floor that the ledger knows for a baseline, or for what it grew from, on this machine."""
         return self.ledger.floor(base, read_machine().fingerprint)
 
-    def knows_floor(self, base: str) -> bool:
-        """Return whether the noise floor of this very baseline was measured on this machine."""
-        return self.ledger.last("floor", fingerprint=read_machine().fingerprint, commit=base) is not None
+    def measured_floor(self, base: str) -> dict[str, Any] | None:
+        """Return what the ledger holds of this very baseline, measured against itself on this machine."""
+        event = self.ledger.last("floor", fingerprint=read_machine().fingerprint, commit=base)
+        return event.body if event else None
+
+    @contextmanager
+    def log(self, name: str) -> Iterator[IO[bytes]]:
+        """Open the file that takes a judge process's terminal output in this run."""
+        folder = self.ledger.path.parent / "logs" / self.ledger.run
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.log").open("wb") as file:
+            yield file
 
     def _job(self, candidates: list[Candidate], base: str, settings: dict[str, Any]) -> dict[str, Any]:
-        fingerprint = read_machine().fingerprint
-        floor = self.ledger.floor(base, fingerprint)
-        measured = self.ledger.last("floor", fingerprint=fingerprint, commit=base)
+        floor, measured = self.floor(base), self.measured_floor(base)
         settings |= {
             "min_speedup": self.options.rsi_min_speedup,
             "blocks": self.options.rsi_blocks,
             "floor": dataclasses.asdict(floor) if floor else None,
-            "history_rps": measured.body["requests_per_s"] if measured else {},
+            "history_rps": measured["requests_per_s"] if measured else {},
         }
         return {
             "task": self.task.name,

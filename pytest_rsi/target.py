@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pytest_rsi.policy import TreeChange, check_text, check_tree
 from pytest_rsi.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_rsi.task import Task
@@ -43,20 +45,11 @@ class Target:
         """
         if reason := check_text(candidate.diff, task.target):
             raise PolicyError(reason)
-        with scratch_folder() as folder:
-            env = {"GIT_INDEX_FILE": str(folder / "index")}
-            git("read-tree", base, cwd=self.repository, env=env)
+        with self._index(base) as env:
+            args = ("apply", "--cached", "--whitespace=nowarn", "-")
             try:
                 # Only git applies patches here: it takes no fuzz, and GNU patch writes into .git.
-                git(
-                    "apply",
-                    "--cached",
-                    "--whitespace=nowarn",
-                    "-",
-                    cwd=self.repository,
-                    env=env,
-                    stdin=candidate.diff.encode(),
-                )
+                git(*args, cwd=self.repository, env=env, stdin=candidate.patch)
             except GitError as error:
                 raise PolicyError(f"patch does not apply to {base[:12]}: {error}") from None
             tree = git("write-tree", cwd=self.repository, env=env).decode().strip()
@@ -75,26 +68,18 @@ class Target:
 
     def lay_out(self, commit: str, folder: Path) -> None:
         """Write the files of a commit into an empty folder, without any git metadata."""
-        with scratch_folder() as scratch:
-            env = {"GIT_INDEX_FILE": str(scratch / "index"), "GIT_DIR": str(self.repository)}
-            env["GIT_WORK_TREE"] = str(folder)
-            git("read-tree", commit, cwd=folder, env=env)
+        with self._index(commit, folder) as env:
             # Links are the baseline's own: no candidate can add one.
             git("-c", "core.symlinks=true", "checkout-index", "--all", cwd=folder, env=env)
 
     def lay_out_workspace(self, commit: str, folder: Path) -> None:
         """Write a commit into an empty folder as a new repository with one commit: no history, reflog or remote."""
         self.lay_out(commit, folder)
-        git("init", "-q", cwd=folder)
-        git("add", "--all", "--force", cwd=folder)
-        git("commit", "-q", "-m", "Baseline", cwd=folder)
+        _commit_all(folder)
 
     def workspace_diff(self, commit: str, folder: Path) -> str:
         """Return what a folder differs by from a commit, new files included; no git metadata in the folder is read."""
-        with scratch_folder() as scratch:
-            env = {"GIT_INDEX_FILE": str(scratch / "index"), "GIT_DIR": str(self.repository)}
-            env["GIT_WORK_TREE"] = str(folder)
-            git("read-tree", commit, cwd=folder, env=env)
+        with self._index(commit, folder) as env:
             git("add", "--all", cwd=folder, env=env)
             tree = git("write-tree", cwd=folder, env=env).decode().strip()
         return self.diff(commit, tree)
@@ -106,17 +91,19 @@ class Target:
         git("fetch", "-q", "--no-tags", str(self.repository), "+refs/*:refs/*", cwd=folder)
         return Target(folder, self.base)
 
-    def has(self, commit: str) -> bool:
-        """Return whether the repository holds a commit."""
-        try:
-            git("cat-file", "-e", f"{commit}^{{commit}}", cwd=self.repository)
-        except GitError:
-            return False
-        return True
-
     def keep(self, name: str, commit: str) -> None:
         """Name a commit, so that it is never collected as garbage."""
         git("update-ref", f"refs/rsi/{name}", commit, cwd=self.repository)
+
+    @contextmanager
+    def _index(self, commit: str, work_tree: Path | None = None) -> Iterator[dict[str, str]]:
+        """Yield git's environment for an index of its own that holds a commit, and for a work tree if named."""
+        with scratch_folder() as scratch:
+            env = {"GIT_INDEX_FILE": str(scratch / "index"), "GIT_DIR": str(self.repository)}
+            if work_tree is not None:
+                env["GIT_WORK_TREE"] = str(work_tree)
+            git("read-tree", commit, cwd=self.repository, env=env)
+            yield env
 
     def _changes(self, base: str, tree: str) -> list[TreeChange]:
         raw = git("diff-tree", "-r", "-z", "--raw", "--no-renames", base, tree, cwd=self.repository).decode(
@@ -185,11 +172,16 @@ def _materialise(source: Path, targets: Path) -> Target:
     with scratch_folder() as scratch:
         tree = scratch / "tree"
         shutil.copytree(source, tree, ignore=ignored)
-        git("init", "-q", cwd=tree)
-        git("add", "--all", cwd=tree)
-        git("commit", "-q", "-m", "Baseline", cwd=tree)
+        _commit_all(tree)
         commit = git("rev-parse", "HEAD", cwd=tree).decode().strip()
         return _clone(str(tree), commit, targets / f"{source.parent.name}.git")
+
+
+def _commit_all(folder: Path) -> None:
+    """Make a folder a repository with one commit of everything in it."""
+    git("init", "-q", cwd=folder)
+    git("add", "--all", "--force", cwd=folder)
+    git("commit", "-q", "-m", "Baseline", cwd=folder)
 
 
 def _clone(origin: str, revision: str, repository: Path) -> Target:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-rsi-verdict/1"
 
 Scope = Literal["full", "gate", "baseline"]
-Status = Literal["accepted", "rejected", "error"]
+Status = Literal["accepted", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_rsi.client import SpeechClient
-from pytest_rsi.server import _free_port
+from pytest_rsi.server import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ ENGINE = SUITE / "engine"
 @contextmanager
 def serving(tree: Path = ENGINE) -> Iterator[str]:
     """Serve a tree and yield the server's URL."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "tinytts", "--port", str(port)]
     with subprocess.Popen(command, cwd=tree, stderr=subprocess.DEVNULL) as server:
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_rsi.verdict import Speed, Verdict
 
 WHY_CHARS = 160
-_STYLES = {"accepted": "bold green", "rejected": "bold red", "error": "bold yellow"}
+_STYLES = {"accepted": "bold green", "rejected": "bold red"}
 _OUTCOMES = {"passed": "green", "failed": "bold red", "undecided": "bold yellow"}
 
 
