@@ -57,14 +57,15 @@ class Agent(Protocol):
 
 
 class PatchFolder:
-    """Proposes the patches of a folder, in name order, each once."""
+    """Proposes the patches of a folder, in name order, each once; passes over what has a verdict on this baseline."""
 
     def __init__(self, folder: Path) -> None:
         self._left: Iterator[Candidate] = iter(read_candidates(folder))
 
     def propose(self, turn: Turn) -> Proposal:
-        """Return the next patch."""
-        candidate = next(self._left, None)
+        """Return the next patch without a verdict."""
+        judged = {entry["sha256"] for entry in turn.history if entry["base"] == turn.base}
+        candidate = next((candidate for candidate in self._left if candidate.sha256 not in judged), None)
         return Proposal(candidate, exhausted=candidate is None)
 
 

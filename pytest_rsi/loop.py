@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_rsi.agents import DEFAULT_TURN_S, Agent, Turn
+from pytest_rsi.agents import DEFAULT_TURN_S, Agent, Proposal, Turn
 from pytest_rsi.candidate import Candidate, CandidateError
 from pytest_rsi.report.terminal import Round, console, loop_table, speed_text
 from pytest_rsi.supervisor import FAILED, INTERNAL, PASSED, SEARCH_CONFIDENCE, Supervisor
@@ -47,10 +48,15 @@ class Loop:
             return INTERNAL
         else:
             while self._may_go_on():
-                candidate = self._unfinished() or self._propose()
+                candidate = self._unfinished()
                 if candidate is None:
-                    break
+                    proposal = self._propose()
+                    if proposal.exhausted:
+                        break
+                    candidate = proposal.candidate
                 self.rounds += 1
+                if candidate is None:
+                    continue
                 try:
                     self._round(candidate)
                 except NoVerdictError as error:
@@ -120,39 +126,33 @@ class Loop:
             self._say(f"  noise floor: +-{math.expm1(floor.half_width):.1%} over {floor.pairs} launch pairs")
         return True
 
-    def _propose(self) -> Candidate | None:
+    def _propose(self) -> Proposal:
+        """Take one turn of the agent; what it proposes is a candidate only if it was not judged before."""
         base, options = self._base(), self.supervisor.options
         left_s = DEFAULT_TURN_S
         if options.rsi_budget is not None:
             left_s = min(left_s, options.rsi_budget - (time.monotonic() - self.began))
-        number = sum(1 for _ in self.ledger.events("candidate")) + 1
-        while True:
-            turn = Turn(
-                number=number,
-                task=self.supervisor.task,
-                target=self.supervisor.target,
-                base=base,
-                history=self._history(),
-                deadline=time.time() + left_s,
-                folder=self.supervisor.ledger.path.parent / "turns" / f"{self.ledger.run}-{number:04d}",
-            )
-            proposal = self.agent.propose(turn)
-            if proposal.candidate is None:
-                self._say(proposal.note or "the agent has no more proposals")
-                if proposal.exhausted:
-                    return None
-                self.ledger.append("no-candidate", {"base": base, "note": proposal.note})
-                return None if not self._may_go_on() else self._next_turn()
-            candidate = proposal.candidate
-            if (judged := self._judged(candidate, base)) is None:
-                break
-            self._say(f"{candidate.name}: judged before on this baseline: {judged['lesson']}")
-        self.ledger.append("candidate", {"base": base, **dataclasses.asdict(candidate)})
-        return candidate
-
-    def _next_turn(self) -> Candidate | None:
-        self.rounds += 1
-        return self._propose() if self._may_go_on() else None
+        # Every turn has left one of these behind: its number, and so its folder, is its own.
+        number = sum(1 for _ in self.ledger.events("candidate", "no-candidate")) + 1
+        turn = Turn(
+            number=number,
+            task=self.supervisor.task,
+            target=self.supervisor.target,
+            base=base,
+            history=self._history(),
+            deadline=time.time() + left_s,
+            folder=self.ledger.path.parent / "turns" / f"{self.ledger.run}-{number:04d}",
+        )
+        proposal = self.agent.propose(turn)
+        candidate, note = proposal.candidate, proposal.note
+        if candidate is not None and (judged := self._judged(candidate, base)) is not None:
+            candidate, note = None, f"{candidate.name}: judged before on this baseline: {judged['lesson']}"
+        if candidate is not None:
+            self.ledger.append("candidate", {"base": base, **dataclasses.asdict(candidate)})
+        else:
+            self._say(note or "the agent has no more proposals")
+            self.ledger.append("no-candidate", {"base": base, "note": note})
+        return replace(proposal, candidate=candidate)
 
     def _round(self, candidate: Candidate) -> None:
         base = self._base()

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,16 @@ def find(process: subprocess.Popen[str], word: str) -> psutil.Process:
     pytest.fail(f"no process {word!r} within 60 s")
 
 
+def kill_a_server(process: subprocess.Popen[str]) -> None:
+    """Kill a server and leave its keeper; between launch pairs a keeper may have none, then the next one is taken."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(psutil.NoSuchProcess, IndexError):
+            find(process, "keeper.py").children()[0].send_signal(signal.SIGKILL)
+            return
+    pytest.fail("no server within 60 s")
+
+
 def all_honest(folder: Path) -> None:
     """Write a folder of three patches: one against policy, one that cuts tails, and all honest ones as one."""
     folder.mkdir()
@@ -149,7 +159,7 @@ def test_a_loop_killed_three_times_ends_as_if_it_had_not_been(house: Path, tmp_p
 
     with start(house, folder, *args) as loop:
         wait_for(folder, "pair", loop, candidate="0003-all-five")
-        find(loop, "keeper.py").children()[0].send_signal(signal.SIGKILL)
+        kill_a_server(loop)
         loop.communicate(timeout=300)
     # The candidate's server that dies is its fault; the baseline's death is no verdict at all. Nothing passed.
     last = events(folder, "judged")[-1]
@@ -218,8 +228,13 @@ def test_a_command_agent_is_briefed_and_its_workspace_judged(house: Path, tmp_pa
 
     # An agent that does nothing, and one that hangs, are no candidates and no crash.
     code, out = run(house, folder, "--rsi-agent", "true", "--rsi-rounds", "2")
-    assert (code, "left the workspace as it was" in out) == (1, True)
+    assert (code, out.count("left the workspace as it was"), "Traceback" in out) == (1, 2, False), out
     code, out = run(house, folder, "--rsi-agent", "sleep 600", "--rsi-budget", "3s")
-    assert (code, "ran past its deadline" in out) == (1, True)
+    assert (code, "ran past its deadline" in out, "Traceback" in out) == (1, True, False), out
+
+    # The same proposal again is recognised, and costs a round and no measurement.
+    code, out = run(house, folder, "--rsi-agent", f"sh {script}", "--rsi-rounds", "2")
+    assert (code, out.count("judged before on this baseline"), "Traceback" in out) == (1, 2, False), out
+    assert len(events(folder, "judged")) == 1
     history = next((folder / ".rsi/turns").glob("*-0002/history.jsonl")).read_text().splitlines()
     assert json.loads(history[0])["lesson"].startswith("rejected by policy")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import subprocess
 from contextlib import suppress
@@ -137,6 +139,18 @@ def test_workspace_has_no_history_and_its_git_folder_is_never_trusted(
     assert not trap.exists()
     with pytest.raises(PolicyError, match="gitattributes"):
         target.apply(Candidate("workspace", diff), target.base, stub)
+
+
+def test_bytes_that_are_no_utf8_go_through_as_they_are(stub: Task, target: Target, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    target.lay_out_workspace(target.base, workspace)
+    (workspace / "app/stage.py").write_bytes(b"# coding: latin-1\n# \xe4\n")
+    candidate = Candidate("latin", target.workspace_diff(target.base, workspace))
+    commit = target.apply(Candidate.from_json(json.loads(json.dumps(dataclasses.asdict(candidate)))), target.base, stub)
+    (tmp_path / "tree").mkdir()
+    target.lay_out(commit, tmp_path / "tree")
+    assert (tmp_path / "tree/app/stage.py").read_bytes() == b"# coding: latin-1\n# \xe4\n"
 
 
 def test_a_checkout_is_judged_committed_or_not(stub: Task, tmp_path: Path) -> None:
