@@ -146,7 +146,8 @@ class Loop:
         proposal = self.agent.propose(turn)
         candidate, note = proposal.candidate, proposal.note
         if candidate is not None and (judged := self._judged(candidate, base)) is not None:
-            candidate, note = None, f"{candidate.name}: judged before on this baseline: {judged['lesson']}"
+            note = f"{candidate.name}: judged before on this baseline: {judged['lesson']}"
+            candidate = None
         if candidate is not None:
             self.ledger.append("candidate", {"base": base, **dataclasses.asdict(candidate)})
         else:
