@@ -1,3 +1,10 @@
-"""Makes fixtures/ and guards/ plugins of every suite; nothing else."""
+"""Makes fixtures/, guards/ and faults/ plugins of every suite; nothing else."""
 
-pytest_plugins = ["fixtures.workloads", "fixtures.judgement", "fixtures.benchmark", "guards"]
+pytest_plugins = [
+    "fixtures.workloads",
+    "fixtures.judgement",
+    "fixtures.benchmark",
+    "fixtures.audit",
+    "guards",
+    "faults",
+]

@@ -5,13 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    import pytest
 
     from pytest_rsi.guard import GuardFamily
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let guards find the judge models of this run's plugins."""
+    from guards import models
+
+    models.use_hooks(config.hook)
+
+
+def pytest_rsi_judge_model(kind: str, name: str) -> Callable[..., Any] | None:
+    """Return the built-in models for voice and predicted opinion."""
+    from guards import voice_models
+
+    return voice_models.pytest_rsi_judge_model(kind, name)
+
+
 def pytest_rsi_guards() -> Sequence[GuardFamily]:
     """Return all families of this folder."""
-    from guards import complete, contract, duration, latency, parity, tail, wer
+    from guards import (
+        band,
+        complete,
+        contract,
+        duration,
+        latency,
+        level,
+        mos,
+        parity,
+        seams,
+        speaker,
+        streamed,
+        tail,
+        wer,
+    )
 
-    return [module.FAMILY for module in (complete, contract, duration, latency, parity, tail, wer)]
+    words_and_times = (complete, wer, tail, duration, latency)
+    sound = (parity, speaker, mos, seams, streamed, band, level)
+    return [module.FAMILY for module in (*words_and_times, *sound, contract)]

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from guards.family import Family, Number
+from guards.family import Family, JudgesTimedRequests, Number
 from guards.heard import hear
 from guards.noninferiority import SHARE, nothing_heard
 from pytest_rsi.audio import UndecodableAudioError
@@ -16,17 +16,15 @@ from pytest_rsi.guard import GuardResult
 from pytest_rsi.metrics import Failure, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_rsi.guard import Evidence
-    from pytest_rsi.recording import Exchange, SpeechRequest
+    from pytest_rsi.recording import Exchange
 
 _UNKNOWN_SIZES = (0, 0xFFFFFFFF, 0x7FFFFFFF)
 """What a server writes as the size of a WAV file that it does not know the end of yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class CompleteGuard:
+class CompleteGuard(JudgesTimedRequests):
     """Hears no audio: counts answers that are not a whole one, by kind. Unit: share of requests.
 
     Kinds: no answer, status, undecodable, silent (never 40 ms above -50 dBFS), cut off (``finish_reason`` is
@@ -36,10 +34,6 @@ class CompleteGuard:
 
     max: float
     name: str = "complete"
-
-    def probes(self) -> Sequence[SpeechRequest]:
-        """Return nothing: it judges the timed requests."""
-        return ()
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Count failures of both arms."""
@@ -135,5 +129,5 @@ FAMILY = Family(
     marker="complete",
     signature="complete(max=0.0): answers that failed, are empty, silent or cut off; max is the share allowed",
     build=CompleteGuard,
-    numbers={"max": Number(0.0, 0, 1)},
+    arguments={"max": Number(0.0, 0, 1)},
 )

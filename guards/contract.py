@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import random
-import secrets
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from guards.family import Number, read_numbers
+from guards.family import Number, read_arguments
 from guards.heard import hear
-from guards.noninferiority import Finding, nothing_heard, result
+from guards.noninferiority import nothing_heard, result
 from pytest_rsi.audio import UndecodableAudioError
-from pytest_rsi.recording import SpeechRequest
+from pytest_rsi.guard import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_rsi.audio import Audio
+    from pytest_rsi.duel import RequestSource
     from pytest_rsi.guard import Evidence, ExchangePair, GuardResult
-    from pytest_rsi.recording import Exchange
+    from pytest_rsi.recording import Exchange, SpeechRequest
+    from pytest_rsi.task import Workload
 
 SAME_DB = -30.0
 """Two answers are the same if as long, and their difference is 30 dB below them: rounding may differ with the batch."""
@@ -33,17 +33,19 @@ class SeedContract:
     """Hears whether ``seed`` is honoured: same text and seed twice, and the same text with another seed.
 
     The candidate must keep what the baseline does: the same audio for the same seed, other audio for another. The
-    latter exposes answers cached by text. ``entropy`` draws texts and seeds: probes look like any other request.
+    latter exposes answers cached by text.
     """
 
     texts: int
-    max_words: int | None
-    entropy: int
     name: str = "contract-seed"
 
-    def probes(self) -> Sequence[SpeechRequest]:
+    def probes(self, source: RequestSource, workloads: Sequence[Workload]) -> Sequence[SpeechRequest]:
         """Return three requests for each text: ``1a`` and ``1b`` alike, ``1c`` with another seed."""
-        return _probes(self.texts, self.max_words, self.entropy)
+        return [
+            replace(asked, id=f"{self.name}-{number}{letter}", seed=seed)
+            for number, asked in enumerate(source.draw(workloads[0], self.texts), start=1)
+            for letter, seed in zip("abc", (asked.seed or number,) * 2 + (_other(asked.seed or number),), strict=True)
+        ]
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Compare the answers to the probes, in each arm by itself."""
@@ -98,20 +100,9 @@ def same_audio(first: Audio, second: Audio) -> bool:
     return error <= 10 ** (SAME_DB / 10) * float(np.mean(first.samples.astype(np.float64) ** 2))
 
 
-@functools.cache
-def _probes(count: int, max_words: int | None, entropy: int) -> tuple[SpeechRequest, ...]:
-    # The texts must come from where all others come from, or a server could tell a probe by its words.
-    from fixtures.texts import TextGenerator
-
-    rng = random.Random(entropy)
-    probes = []
-    for number, text in enumerate(TextGenerator(rng.getrandbits(256)).draw(count, max_words=max_words), start=1):
-        seed, other = rng.sample(range(2**31), k=2)
-        probes += [
-            SpeechRequest(id=f"contract-seed-{number}{letter}", input=text.text, seed=used, kind=text.kind)
-            for letter, used in (("a", seed), ("b", seed), ("c", other))
-        ]
-    return tuple(probes)
+def _other(seed: int) -> int:
+    """Return another seed, the same for the same one."""
+    return int.from_bytes(hashlib.sha256(f"other than {seed}".encode()).digest()[:4]) >> 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +111,7 @@ class ContractFamily:
 
     marker: str = "contract"
     signature: str = (
-        'contract("seed", texts=2, max_words=None): the same seed gives the same audio, another seed other audio, as '
-        "the baseline does; max_words as the workloads have it"
+        'contract("seed", texts=2): the same seed gives the same audio, another seed other audio, as the baseline does'
     )
 
     def make(self, *args: Any, **kwargs: Any) -> SeedContract:  # noqa: ANN401  (what a marker was given)
@@ -133,9 +123,8 @@ class ContractFamily:
         if len(args) != 1 or args[0] not in PROMISES:
             shown = ", ".join(map(repr, args)) or "nothing"
             raise ValueError(f"contract: promise {shown}, expected {', '.join(map(repr, PROMISES))}")
-        numbers = {"texts": Number(2, 1, 20, whole=True), "max_words": Number(None, 1, 1000, whole=True)}
-        values = read_numbers(self.marker, numbers, kwargs)
-        return SeedContract(entropy=secrets.randbits(128), **values)  # type: ignore[arg-type]  # both are whole
+        values = read_arguments(self.marker, {"texts": Number(2, 1, 20, whole=True)}, kwargs)
+        return SeedContract(**values)  # type: ignore[arg-type]  # it is whole
 
 
 FAMILY = ContractFamily()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from guards.family import Family, Number
+from guards.family import Family, JudgesTimedRequests, Number
 from guards.heard import heard
-from guards.noninferiority import MILLISECONDS, NUMBER, SECONDS, Comparison, Finding, absolute, nothing_heard, result
+from guards.noninferiority import MILLISECONDS, NUMBER, SECONDS, Comparison, absolute, nothing_heard, result
 from guards.speech import find_speech
+from pytest_rsi.guard import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
     from guards.noninferiority import Unit
     from guards.speech import Speech
     from pytest_rsi.guard import Evidence, GuardResult
-    from pytest_rsi.recording import SpeechRequest
 
 SHORTEST, LONGEST = 0.8, 1.25
 """No single answer may be outside these ratios to the baseline's: honest reruns stayed within 0.93 to 1.07."""
 
 
 @dataclass(frozen=True, slots=True)
-class DurationGuard:
+class DurationGuard(JudgesTimedRequests):
     """Hears time: length of answer and of speech, silence at both ends, longest pause, rate. Unit: seconds.
 
     Every figure is an equivalence test (two one-sided tests on paired differences): it may get neither longer nor
@@ -40,10 +40,6 @@ class DurationGuard:
     pause: float
     rate: float
     name: str = "duration"
-
-    def probes(self) -> Sequence[SpeechRequest]:
-        """Return nothing: it judges the timed requests."""
-        return ()
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Compare where speech lies in every pair."""
@@ -123,7 +119,7 @@ FAMILY = Family(
         "longest pause and rate stay as they are, in both directions; shares and seconds"
     ),
     build=DurationGuard,
-    numbers={
+    arguments={
         "worse_by": Number(0.015, 0, 1),
         "lead": Number(0.010, 0, 10),
         "trail": Number(0.020, 0, 10),

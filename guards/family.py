@@ -7,9 +7,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_rsi.duel import RequestSource
     from pytest_rsi.guard import Guard
+    from pytest_rsi.recording import SpeechRequest
+    from pytest_rsi.task import Workload
+
+
+class JudgesTimedRequests:
+    """Base of guards that send nothing of their own."""
+
+    __slots__ = ()
+
+    def probes(self, source: RequestSource, workloads: Sequence[Workload]) -> Sequence[SpeechRequest]:
+        """Return nothing."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +55,30 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """A keyword argument that is a name: of a judge model, say."""
+
+    default: str
+
+    def read(self, marker: str, name: str, value: object) -> str:
+        """Return the value.
+
+        Raises:
+            ValueError: it is not a name.
+        """
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{marker}: {name}={value!r}, expected a name such as {self.default!r}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
-    """A family whose marker takes numbers by keyword, and ``build`` the same keywords."""
+    """A family whose marker takes arguments by keyword, and ``build`` the same keywords."""
 
     marker: str
     signature: str
     build: Callable[..., Guard]
-    numbers: Mapping[str, Number] = field(default_factory=dict)
+    arguments: Mapping[str, Number | Name] = field(default_factory=dict)
 
     def make(self, *args: Any, **kwargs: Any) -> Guard:  # noqa: ANN401  (what a marker was given)
         """Return the guard.
@@ -58,20 +88,22 @@ class Family:
         """
         if args:
             raise ValueError(f"{self.marker}: argument {args[0]!r}, expected keywords only: {self.signature}")
-        return self.build(**read_numbers(self.marker, self.numbers, kwargs))
+        return self.build(**read_arguments(self.marker, self.arguments, kwargs))
 
 
-def read_numbers(marker: str, numbers: Mapping[str, Number], given: Mapping[str, object]) -> dict[str, float | None]:
-    """Return every number by name: the given value, or the default.
+def read_arguments(
+    marker: str, arguments: Mapping[str, Number | Name], given: Mapping[str, object]
+) -> dict[str, float | str | None]:
+    """Return every argument by name: the given value, or the default.
 
     Raises:
         ValueError: a name is unknown, or a value is not what is expected.
     """
     for name, value in given.items():
-        if name not in numbers:
-            known = ", ".join(numbers) or "no arguments"
+        if name not in arguments:
+            known = ", ".join(arguments) or "no arguments"
             raise ValueError(f"{marker}: unknown argument {name}={value!r}, expected {known}")
     return {
-        name: number.read(marker, name, given[name]) if name in given else number.default
-        for name, number in numbers.items()
+        name: argument.read(marker, name, given[name]) if name in given else argument.default
+        for name, argument in arguments.items()
     }

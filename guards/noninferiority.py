@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_rsi.guard import GuardResult
+from pytest_rsi.guard import Finding, GuardResult
 from pytest_rsi.stats import Interval, bootstrap_interval
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_rsi.guard import Outcome
-
-Better = Literal["lower", "higher", "same"]
-"""Which change is harmless: ``same`` makes the margin two-sided, for what must get neither longer nor shorter."""
+    from pytest_rsi.guard import Better, Outcome
 
 CONFIDENCE = 0.95
 FEWEST = 8
@@ -64,21 +61,6 @@ NUMBER = Unit("1", "", digits=3)
 DECIBEL = Unit("dB", "dB")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that a guard looked at, and what it says about it in one line."""
-
-    outcome: Outcome
-    text: str
-    value: float | None = None
-    baseline: float | None = None
-    interval: tuple[float, float] | None = None
-    margin: float | None = None
-    limit: float | None = None
-    unit: str = ""
-    worst: tuple[tuple[str, float], ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
     """A figure of both arms and its paired differences, candidate - baseline, float64 [n] with n request ids.
@@ -106,7 +88,7 @@ class Comparison:
         if endless:
             text = f"{self.label}: {len(endless)} answers differ beyond measure ({', '.join(endless[:3])})"
             worst = tuple((name, math.inf) for name in endless[:WORST])
-            return Finding("failed", text, unit=self.unit.name, worst=worst)
+            return Finding("failed", text, unit=self.unit.name, worst=worst, label=self.label)
         found = interval or bootstrap_interval(self.differences, seed=seed, confidence=CONFIDENCE)
         ends = (found.low, found.high)
         if self.relative:
@@ -126,6 +108,8 @@ class Comparison:
             limit=self.limit,
             unit=self.unit.name,
             worst=worst_first(self.ids, self.differences, self.better),
+            label=self.label,
+            better=self.better,
         )
 
     def _text(self, ends: tuple[float, float], outcome: Outcome, within: bool) -> str:
@@ -187,9 +171,8 @@ def absolute(label: str, unit: Unit, value: float, limit: float | None, better: 
     text = f"{label} {unit.value(value)}"
     if limit is not None:
         text += f", {'limit' if within else 'over the limit of'} {unit.value(limit)}"
-    if not math.isfinite(value):
-        return Finding("failed", text, value, value, limit=limit, unit=unit.name)
-    return Finding("passed" if within else "failed", text, value, value, limit=limit, unit=unit.name)
+    outcome: Outcome = "passed" if within and math.isfinite(value) else "failed"
+    return Finding(outcome, text, value, value, limit=limit, unit=unit.name, label=label)
 
 
 def nothing_heard(guard: str, what: str = "no request that both arms answered") -> GuardResult:
@@ -215,6 +198,7 @@ def result(guard: str, findings: Sequence[Finding], requests: int) -> GuardResul
         unit=gravest.unit,
         requests=requests,
         worst=gravest.worst,
+        findings=tuple(findings),
     )
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from guards.family import Family, Number
+from guards.family import Family, JudgesTimedRequests, Number
 from guards.heard import draw, heard
 from guards.mel import align, log_mel
-from guards.noninferiority import NUMBER, Comparison, Finding, nothing_heard, result
+from guards.memory import once
+from guards.noninferiority import NUMBER, Comparison, nothing_heard, result
+from pytest_rsi.guard import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +20,10 @@ if TYPE_CHECKING:
     from guards.heard import HeardPair
     from pytest_rsi.audio import Audio
     from pytest_rsi.guard import Evidence, GuardResult
-    from pytest_rsi.recording import SpeechRequest
 
 
 @dataclass(frozen=True, slots=True)
-class ParityGuard:
+class ParityGuard(JudgesTimedRequests):
     """Hears anything at all. Unit: full scale of samples, or natural-log mel energy.
 
     Where the task declares equal samples for an equal seed, both arms' answers have the same rate and length, and no
@@ -36,10 +37,6 @@ class ParityGuard:
     worse_by: float
     requests: int
     name: str = "parity"
-
-    def probes(self) -> Sequence[SpeechRequest]:
-        """Return nothing: it judges the timed requests."""
-        return ()
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Compare every pair, sample by sample or by spectrum."""
@@ -107,6 +104,7 @@ def max_error(before: Audio, after: Audio) -> float:
     return float(np.abs(before.samples - after.samples).max(initial=0.0))
 
 
+@once
 def mel_distance(before: Audio, after: Audio) -> float:
     """Return the log-mel distance after dynamic time warping; ``inf`` where one is twice as long as the other."""
     if not 0.5 <= before.duration_s / after.duration_s <= 2:
@@ -121,7 +119,7 @@ FAMILY = Family(
         "is deterministic, else log-mel distance at most worse_by above max, the level of two runs of the baseline"
     ),
     build=ParityGuard,
-    numbers={
+    arguments={
         "samples": Number(1e-4, 0, 1),
         "max": Number(None, 0, 10),
         "worse_by": Number(0.012, 0, 10),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from guards.memory import once
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -46,6 +48,7 @@ class Speech:
     tail_db: float
 
 
+@once
 def find_speech(audio: Audio) -> Speech | None:
     """Return where speech lies, or ``None`` where there is none."""
     levels = frame_levels(audio)

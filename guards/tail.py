@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from guards.family import Family, Number
+from guards.family import Family, JudgesTimedRequests, Number
 from guards.heard import draw, heard
 from guards.judge_asr import normalise, require_judge, transcribe
 from guards.mel import align, log_mel
-from guards.noninferiority import MILLISECONDS, SHARE, Comparison, Finding, nothing_heard, result, worst_first
+from guards.noninferiority import MILLISECONDS, SHARE, Comparison, nothing_heard, result, worst_first
 from guards.speech import find_speech
+from pytest_rsi.guard import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from guards.speech import Speech
     from pytest_rsi.audio import Audio
     from pytest_rsi.guard import Evidence, GuardResult, Outcome
-    from pytest_rsi.recording import SpeechRequest
 
 ABRUPT_DB = -40.0
 ABRUPT_STEP_DB = 15.0
@@ -33,7 +33,7 @@ CHANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class TailGuard:
+class TailGuard(JudgesTimedRequests):
     """Hears endings, four ways. Unit: seconds, or a share of requests.
 
     Answers whose sound stops at full level; the silence after speech (``trail``, seconds, both directions); how much of
@@ -46,10 +46,6 @@ class TailGuard:
     words: float
     requests: int
     name: str = "tail"
-
-    def probes(self) -> Sequence[SpeechRequest]:
-        """Return nothing: it judges the timed requests."""
-        return ()
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Compare the endings of every pair.
@@ -191,7 +187,7 @@ FAMILY = Family(
         "(seconds), and by last words in the judge's transcripts (share of requests)"
     ),
     build=_build,
-    numbers={
+    arguments={
         "trail": Number(0.020, 0, 10),
         "end": Number(0.030, 0, 10),
         "words": Number(0.10, 0, 1),

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from guards.family import Family, Number
+from guards.family import Family, JudgesTimedRequests, Number
 from guards.heard import draw, heard
 from guards.judge_asr import require_judge, transcribe, word_errors
-from guards.noninferiority import SHARE, Comparison, Finding, absolute, nothing_heard, result
+from guards.noninferiority import SHARE, Comparison, absolute, nothing_heard, result
+from pytest_rsi.guard import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +19,13 @@ if TYPE_CHECKING:
     from guards.heard import HeardPair
     from guards.judge_asr import WordErrors
     from pytest_rsi.guard import Evidence, GuardResult, Outcome
-    from pytest_rsi.recording import SpeechRequest
 
 RUNAWAY = 0.5
 FINE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class WerGuard:
+class WerGuard(JudgesTimedRequests):
     """Hears words: word error rate of a judge's transcripts against the texts asked for. Unit: share of words.
 
     Corpus rate (errors over words) by the bootstrap over requests, and runaways by themselves: requests with more than
@@ -38,10 +38,6 @@ class WerGuard:
     requests: int
     runaways: int
     name: str = "wer"
-
-    def probes(self) -> Sequence[SpeechRequest]:
-        """Return nothing: it judges the timed requests."""
-        return ()
 
     def check(self, evidence: Evidence) -> GuardResult:
         """Transcribe a draw of the answers and compare their errors.
@@ -113,7 +109,7 @@ FAMILY = Family(
         "limit and margin as shares of words; hears that many requests of each workload"
     ),
     build=_build,
-    numbers={
+    arguments={
         "max": Number(None, 0, 1),
         "worse_by": Number(0.02, 0, 1),
         "requests": Number(24, 1, 10_000, whole=True),

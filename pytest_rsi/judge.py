@@ -56,7 +56,8 @@ class Settings:
 
     ``fixed_pairs`` measures that many launch pairs and decides by the exact interval (the clean room); without it the
     always-valid interval stops the run. ``scope`` ``gate`` measures no speed-up. ``held_out`` and ``isolation`` are
-    recorded in the result. ``history_rps`` is the ledger's throughput of this baseline on this machine, by workload.
+    recorded in the result. ``history_rps`` is the ledger's throughput of this baseline on this machine, by workload;
+    ``caveats`` are added to those of the run.
     """
 
     scope: Scope = "full"
@@ -70,6 +71,7 @@ class Settings:
     isolation: str = "process"
     floor: NoiseFloor | None = None
     history_rps: dict[str, float] = field(default_factory=dict)
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,10 @@ class _Case:
         """Go through the stages until one refuses."""
         if self.candidate is not None and not (self._policy(self.candidate) and self._build(folder)):
             return
-        duel = self._duel(folder)
-        probes = [probe for guard in self.judge.guards for probe in guard.probes()]
+        source = self.judge.requests(self.judge.settings.seed)
+        duel = self._duel(folder, source)
+        workloads = self.judge.task.workload
+        probes = [probe for guard in self.judge.guards for probe in guard.probes(source, workloads)]
         self._measure(duel, 0, probes)
         self.passed("smoke", f"both arms answer; started in {self.pairs[0].starting_s:.1f} s")
         self._listen()
@@ -227,7 +231,7 @@ class _Case:
         self.passed("build", "compiles")
         return True
 
-    def _duel(self, folder: Path) -> Duel:
+    def _duel(self, folder: Path, source: RequestSource) -> Duel:
         judge = self.judge
         return Duel(
             task=judge.task,
@@ -235,7 +239,7 @@ class _Case:
             commits={"baseline": judge.base, "candidate": self.commit},
             workloads=judge.task.workload,
             blocks=judge.settings.blocks or judge.task.duel.blocks,
-            source=judge.requests(judge.settings.seed),
+            source=source,
             rng=random.Random(judge.settings.seed),
             folder=folder,
             progress=judge.progress,
@@ -377,6 +381,7 @@ class _Case:
 
     def _caveats(self, speeds: dict[str, Speed]) -> Iterator[str]:
         settings = self.judge.settings
+        yield from settings.caveats
         if settings.isolation == "process":
             yield "unsandboxed: the servers ran as plain processes of this user"
         if self.candidate is not None and settings.scope == "full" and settings.floor is None:

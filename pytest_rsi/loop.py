@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rsi.agents import DEFAULT_TURN_S, Agent, Proposal, Turn
 from pytest_rsi.candidate import Candidate, CandidateError
+from pytest_rsi.evaluator import standing
 from pytest_rsi.report.terminal import Round, console, loop_table, speed_text
 from pytest_rsi.supervisor import FAILED, INTERNAL, PASSED, SEARCH_CONFIDENCE, Supervisor
 
@@ -44,7 +45,7 @@ class Loop:
             self._say(
                 "a candidate is confirmed already; --rsi-until budget goes on from it, another ledger starts afresh"
             )
-        elif not self._noise_floor():
+        elif not self._sees() or not self._noise_floor():
             return INTERNAL
         else:
             while self._may_go_on():
@@ -104,6 +105,16 @@ class Loop:
             return False
         if options.rsi_budget is not None and time.monotonic() - self.began >= options.rsi_budget:
             self._say("stopping: the time budget is used up")
+            return False
+        return True
+
+    def _sees(self) -> bool:
+        """Return whether this evaluator may lead a search: one that is known to be blind needs the user's word."""
+        found = standing(self.supervisor.task, self.ledger)
+        if found.text:
+            self._say(f"  caution: {found.text}")
+        if found.state == "blind" and not self.supervisor.options.rsi_allow_blind:
+            self._say("  a search would spend what it does not see; --rsi-allow-blind starts it all the same")
             return False
         return True
 

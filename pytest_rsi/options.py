@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
+_MODES = ("rsi_agent", "rsi_confirm", "rsi_candidate", "rsi_audit", "rsi_calibrate")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -29,8 +30,12 @@ class Options:
     rsi_rounds: int | None = None
     rsi_budget: float | None = None
     rsi_until: str = "first"
+    rsi_allow_blind: bool = False
     rsi_confirm: str | None = None
+    rsi_audit: bool = False
+    rsi_calibrate: bool = False
     rsi_json: str | None = None
+    rsi_report: str | None = None
     rsi_ledger: str | None = None
     rsi_isolation: str | None = None
     rsi_seed: int | None = None
@@ -41,13 +46,21 @@ class Options:
 
     def check(self) -> None:
         """Raise ``OptionError`` if options contradict each other."""
-        modes = [name for name in ("rsi_agent", "rsi_confirm", "rsi_candidate") if getattr(self, name)]
+        modes = [
+            name
+            for name in ("rsi_agent", "rsi_confirm", "rsi_candidate", "rsi_audit", "rsi_calibrate")
+            if getattr(self, name)
+        ]
         if len(modes) > 1:
             names = " and ".join(_flag(name) for name in modes)
             raise OptionError(f"{names} exclude each other; give one")
-        for name in ("rsi_rounds", "rsi_budget", "rsi_until"):
+        for name in ("rsi_rounds", "rsi_budget", "rsi_until", "rsi_allow_blind"):
             if not self.rsi_agent and getattr(self, name) != getattr(Options(), name):
                 raise OptionError(f"{_flag(name)} belongs to --rsi-agent; add one or leave it out")
+        if self.rsi_report and not (self.rsi_audit or self.rsi_calibrate):
+            raise OptionError("--rsi-report writes what --rsi-audit or --rsi-calibrate finds; add one")
+        if self.rsi_report and not self.rsi_report.endswith((".html", ".md")):
+            raise OptionError(f"--rsi-report {self.rsi_report!r}, expected a file that ends in .html or .md")
         if self.rsi_base and not self.rsi_target:
             raise OptionError("--rsi-base names a revision of --rsi-target; add it")
 
@@ -75,7 +88,23 @@ def add_options(parser: pytest.Parser) -> None:
         default="first",
         help="loop: stop at the first confirmed candidate, or go on until rounds or budget are used up",
     )
+    add(
+        "--rsi-allow-blind",
+        action="store_true",
+        help="loop: search with guards that an audit showed to be blind; every result says so",
+    )
     add("--rsi-confirm", metavar="ID", help="run the clean room alone for a candidate of the ledger")
+    add(
+        "--rsi-audit",
+        action="store_true",
+        help="do harm of known size to the baseline's answers and report which guard notices; -k FAULT for some",
+    )
+    add(
+        "--rsi-calibrate",
+        action="store_true",
+        help="measure what honest reruns differ by, and the margins that each guard would need",
+    )
+    add("--rsi-report", metavar="FILE", help="audit: write the matrix as a page (.html) or as tables (.md)")
     add("--rsi-json", metavar="FILE", help="write the verdicts as JSON; - for standard output")
     add("--rsi-ledger", metavar="FILE", help="the ledger (default: .rsi/ledger.sqlite)")
     add(

@@ -36,7 +36,7 @@ Listener = Callable[[str, dict[str, Any]], None]
 class Receipts:
     """What a judge process proved: its items with their outcomes, its verdicts, and its exit status.
 
-    ``missing`` are items that it announced and never reported.
+    ``missing`` are items that it announced and never reported; ``audit`` is what an audit found, if it was one.
     """
 
     exit_status: int
@@ -45,6 +45,7 @@ class Receipts:
     finished: bool
     verdicts: tuple[dict[str, Any], ...]
     error: str | None = None
+    audit: dict[str, Any] | None = None
 
     @property
     def complete(self) -> bool:
@@ -129,7 +130,7 @@ class JudgeProcess:
         announced: list[str] = []
         outcomes: dict[str, str] = {}
         verdicts: list[dict[str, Any]] = []
-        finished, error = False, None
+        finished, error, audit = False, None, None
         with link.makefile("rb") as lines:
             while line := _next(lines):
                 try:
@@ -148,12 +149,14 @@ class JudgeProcess:
                         finished = True
                     case "verdict":
                         verdicts.append(body)
+                    case "audit":
+                        audit = body
                     case "error":
                         error = body["text"]
                 self.listen(kind, body)
         status = child.wait()
         missing = tuple(item for item in announced if item not in outcomes)
-        return Receipts(status, outcomes, missing, finished, tuple(verdicts), error)
+        return Receipts(status, outcomes, missing, finished, tuple(verdicts), error, audit)
 
 
 def _next(lines: IO[bytes]) -> bytes:

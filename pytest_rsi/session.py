@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rsi.audit import Audit
 from pytest_rsi.candidate import Candidate
 from pytest_rsi.judge import BaselineError, Judge, Settings
+from pytest_rsi.report.audit import print_audit
 from pytest_rsi.report.terminal import console, plain, print_verdict
 from pytest_rsi.scratch import scratch_folder
 from pytest_rsi.stats import NoiseFloor
@@ -18,6 +21,7 @@ from pytest_rsi.target import Target
 from pytest_rsi.task import load_task
 
 if TYPE_CHECKING:
+    from pytest_rsi.fault import Fault
     from pytest_rsi.guard import Guard, GuardFamily
     from pytest_rsi.process import Channel
     from pytest_rsi.verdict import Scope, Verdict
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 SESSION = pytest.StashKey["JudgeSession"]()
 SPEED_TESTS = ("test_throughput", "test_speedup", "test_known_answer")
 NEED_CANDIDATE = ("test_patch", "test_speedup")
+AUDIT_TESTS = {"": (), "honest": ("test_false_alarms",), "all": ("test_audit", "test_false_alarms")}
 
 
 @dataclass(eq=False)
@@ -43,6 +48,7 @@ class JudgeSession:
         job = self.channel.job
         self.task = load_task(job["task"])
         self.candidates = {entry["name"]: Candidate.from_json(entry) for entry in _named(job["candidates"])}
+        self.audit_tests = AUDIT_TESTS[job["audit"]]
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
 
@@ -62,6 +68,14 @@ class JudgeSession:
                 pytest.fail(self._broken, pytrace=False)
             self._config.hook.pytest_rsi_candidate_judged(verdict=self._verdicts[key])
         return self._verdicts[key]
+
+    @cached_property
+    def audit(self) -> Audit:
+        """The audit of this session's guards."""
+        return Audit(self._judge(), self._faults())
+
+    def _faults(self) -> dict[str, Fault]:
+        return {fault.name: fault for faults in self._config.hook.pytest_rsi_faults() for fault in faults}
 
     def _judge(self) -> Judge:
         settings = self.settings()
@@ -87,14 +101,14 @@ class JudgeSession:
     def settings(self) -> Settings:
         """Return how this session judges, from the job and from what was selected."""
         given = dict(self.channel.job["settings"])
-        floor = given.pop("floor")
+        floor, caveats = given.pop("floor"), tuple(given.pop("caveats"))
         scope: Scope = "gate" if self.gate_only else "full" if self.candidates else "baseline"
         if given.get("held_out"):
             import secrets
 
             # Drawn here and kept in memory: whoever started this process does not know the requests either.
             given["seed"] = secrets.randbits(256)
-        return Settings(**given, scope=scope, floor=NoiseFloor(**floor) if floor else None)
+        return Settings(**given, caveats=caveats, scope=scope, floor=NoiseFloor(**floor) if floor else None)
 
     def _target(self) -> Target:
         """Return a private clone: nothing that is built here reaches the repository that was given."""
@@ -131,9 +145,26 @@ class JudgeSession:
         if "guard" in metafunc.fixturenames:
             self.guards = self._make_guards(metafunc.cls)
             metafunc.parametrize("guard", list(self.guards))
+        if "fault" in metafunc.fixturenames:
+            metafunc.parametrize("fault", self._audited_faults() if self.audit_tests else [])
+        if "honest_guard" in metafunc.fixturenames:
+            self.guards = self._make_guards(metafunc.cls)
+            metafunc.parametrize(
+                "honest_guard", [guard.name for guard in self.audit.guards] if self.audit_tests else []
+            )
         if "judgement" in metafunc.fixturenames and self.candidates:
             names = list(self.candidates)
             metafunc.parametrize("judgement", names, ids=names, indirect=True, scope="session")
+
+    def _audited_faults(self) -> list[str]:
+        faults, wanted = self._faults(), self.task.audit.must_catch
+        for name, size in wanted.items():
+            sizes = faults[name].sizes if name in faults else None
+            if sizes is None or size not in sizes:
+                known = ", ".join(faults) if sizes is None else ", ".join(f"{size:g}" for size in sizes)
+                what = f"{name}" if sizes is None else f"{name} = {size:g}"
+                raise pytest.Collector.CollectError(f"task.toml [audit.must_catch] {what}, expected one of {known}")
+        return list(faults)
 
     def _make_guards(self, suite: type) -> dict[str, Guard]:
         guards: dict[str, Guard] = {}
@@ -164,6 +195,8 @@ class JudgeSession:
 
     def _applies(self, item: pytest.Item) -> bool:
         name = getattr(item, "originalname", item.name)
+        if self.audit_tests or name in AUDIT_TESTS["all"]:
+            return name in self.audit_tests
         if name in NEED_CANDIDATE:
             return bool(self.candidates)
         if name == "test_known_answer":
@@ -190,6 +223,11 @@ class JudgeSession:
         out = console(writer._file)
         for verdict in self._verdicts.values():
             print_verdict(out, verdict)
+        if "audit" in self.__dict__ and (self.audit.catches or self.audit.alarms):
+            report = self.audit.report()
+            self.channel.send("audit", report)
+            terminalreporter.section("pytest-rsi audit")
+            print_audit(out, report)
 
     def pytest_unconfigure(self) -> None:
         """Remove the private folder."""

@@ -319,6 +319,18 @@ def hierarchical_bootstrap(blocks_by_pair: Sequence[ArrayLike], *, confidence: f
     return _percentiles(drawn.mean(axis=1), confidence, "two", n=n)
 
 
+def binomial_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact interval of a share (Clopper and Pearson 1934).
+
+    Raises:
+        ValueError: there were no trials, or more successes than trials.
+    """
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, trials).proportion_ci(confidence, method="exact")
+    return float(interval.low), float(interval.high)
+
+
 def geometric_mean_ratio(ratios: ArrayLike) -> float:
     """Return the geometric mean of ratios, float [n].
 

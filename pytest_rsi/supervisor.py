@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_rsi.agents import make_agent
 from pytest_rsi.candidate import Candidate, CandidateError, read_candidates
 from pytest_rsi.cleanroom import IsolationError, clean_room
+from pytest_rsi.evaluator import standing
 from pytest_rsi.git import GitError
 from pytest_rsi.ledger import Ledger, LedgerError, ledger_path
 from pytest_rsi.machine import read_machine
 from pytest_rsi.options import OptionError, Options, load_options
 from pytest_rsi.process import JudgeProcess, Receipts
+from pytest_rsi.report.audit import as_html, markdown
 from pytest_rsi.scratch import scratch_folder, sweep
 from pytest_rsi.target import PolicyError, Target, TargetError, checkout_candidate, open_target
 from pytest_rsi.task import Task, TaskError, check_requirements, load_task
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_rsi.stats import NoiseFloor
 
 PASSED, FAILED, INTERRUPTED, INTERNAL, USAGE = 0, 1, 2, 3, 4
-RECORDED = ("judging", "stage", "pair", "verdict", "error")
+RECORDED = ("judging", "stage", "pair", "verdict", "audit", "error")
 SEARCH_CONFIDENCE = 0.95
 """A search may be wrong one time in twenty about what to look at again; the clean room decides at 99 %."""
 CONFIRM_CONFIDENCE = 0.99
@@ -149,9 +151,11 @@ class Supervisor:
             "blocks": self.options.rsi_blocks,
             "floor": dataclasses.asdict(floor) if floor else None,
             "history_rps": measured["requests_per_s"] if measured else {},
+            "caveats": [text] if (text := standing(self.task, self.ledger).text) else [],
         }
         return {
             "task": self.task.name,
+            "audit": "all" if self.options.rsi_audit else "honest" if self.options.rsi_calibrate else "",
             "repository": str(self.target.repository),
             "root": self.target.base,
             "base": base,
@@ -208,6 +212,9 @@ def _judge_once(supervisor: Supervisor, args: list[str], checkout: Path | None) 
     receipts = supervisor.judge(candidates, base, args, confidence=options.rsi_confidence, output=output)
     if options.rsi_json:
         write_json(options.rsi_json, supervisor, receipts)
+    if options.rsi_report and receipts.audit is not None:
+        page = as_html(receipts.audit) if options.rsi_report.endswith(".html") else markdown(receipts.audit)
+        _write(supervisor.folder / options.rsi_report, page, "--rsi-report")
     return exit_code(receipts)
 
 
@@ -243,15 +250,20 @@ def write_json(file: str, supervisor: Supervisor, receipts: Receipts) -> None:
         "items": receipts.outcomes,
         "missing": list(receipts.missing),
         "verdicts": list(receipts.verdicts),
+        "audit": receipts.audit,
     }
     text = json.dumps(body, indent=2, allow_nan=False) + "\n"
     if file == "-":
         sys.stdout.write(text)
         return
+    _write(supervisor.folder / file, text, "--rsi-json")
+
+
+def _write(path: Path, text: str, flag: str) -> None:
     try:
-        (supervisor.folder / file).write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OptionError(f"--rsi-json {file!r}: {error.strerror}") from None
+        raise OptionError(f"{flag} {str(path)!r}: {error.strerror}") from None
 
 
 def main() -> int:

@@ -95,6 +95,21 @@ class DuelTable(_Table):
     foreign_cpu_max: Ratio = 0.5
 
 
+class AuditTable(_Table):
+    """``[audit]``: how guards are audited. ``must_catch`` names faults and the size that has to be caught.
+
+    ``requests`` is how many pairs one draw has, which is what a judgement would have; ``draws`` of them come from the
+    ``pool`` harmed pairs, ``honest_draws`` from ``honest`` texts, each spoken with two seeds by two servers.
+    """
+
+    requests: Count = 48
+    pool: Count = 64
+    draws: Count = 20
+    honest: Count = 104
+    honest_draws: Count = 200
+    must_catch: dict[str, float] = {}
+
+
 class HardwareTable(_Table):
     """``[hardware]``: what the server runs on."""
 
@@ -119,6 +134,7 @@ class Task(_Table):
     target: TargetTable
     server: ServerTable
     duel: DuelTable = DuelTable()
+    audit: AuditTable = AuditTable()
     hardware: HardwareTable = HardwareTable()
     workload: tuple[Workload, ...] = Field(strict=False, min_length=1)
     folder: Path

@@ -11,6 +11,7 @@ from fixtures.benchmark import RECORDED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_rsi.audit import Audit
     from pytest_rsi.candidate import Candidate
     from pytest_rsi.verdict import Verdict
 
@@ -48,6 +49,18 @@ class TextToSpeech:
         """The candidate is faster over all workloads, by more than noise and more than the task asks for."""
         if judgement.status == "rejected":
             pytest.fail(_refusal(judgement), pytrace=False)
+
+    def test_audit(self, fault: str, audit: Audit) -> None:
+        """This fault is caught at the size that the task names, on same-seed and on other-seed pairs."""
+        escapes = audit.escapes(fault)
+        if escapes:
+            pytest.fail("; ".join(escapes), pytrace=False)
+
+    def test_false_alarms(self, honest_guard: str, audit: Audit) -> None:
+        """This guard lets honest pairs pass."""
+        alarms = audit.too_many_alarms(honest_guard)
+        if alarms:
+            pytest.fail("; ".join(alarms), pytrace=False)
 
     def test_known_answer(self, candidate: Candidate, judgement: Verdict) -> None:
         """The verdict, and its reason, are what the patch's header expects."""

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fixtures.texts import spoken_words
+from fixtures.workloads import SpeechRequests, is_held_out
 from guards import pytest_rsi_guards
 from pytest_rsi.guard import Evidence, ExchangePair, GuardResult
 from pytest_rsi.recording import Exchange, SpeechRequest
+from pytest_rsi.task import load_task
 from tests import voice
+
+if TYPE_CHECKING:
+    from pytest_rsi.guard import Guard
+    from pytest_rsi.task import Workload
 
 FAMILY = next(family for family in pytest_rsi_guards() if family.marker == "contract")
 GUARD = FAMILY.make("seed")
+WORKLOADS = load_task("tiny_tts").workload
 Server = Callable[[SpeechRequest], Exchange]
+
+
+class Spoken:
+    """A source of the requests whose answers tests/voice.py speaks."""
+
+    def draw(self, workload: Workload, count: int) -> list[SpeechRequest]:
+        return [voice.request(index, stream=workload.mode == "streaming") for index in range(count)]
+
+
+def probes_of(guard: Guard = GUARD) -> list[SpeechRequest]:
+    return list(guard.probes(Spoken(), WORKLOADS))
 
 
 def honest(asked: SpeechRequest) -> Exchange:
@@ -24,33 +42,37 @@ def honest(asked: SpeechRequest) -> Exchange:
 
 
 def takes() -> dict[int | None, int]:
-    return {probe.seed: int(probe.id.endswith("c")) for probe in GUARD.probes()}
+    return {probe.seed: int(probe.id.endswith("c")) for probe in probes_of()}
 
 
 def text_number(asked: SpeechRequest) -> int:
-    return sorted({probe.input for probe in GUARD.probes()}).index(asked.input)
+    return sorted({probe.input for probe in probes_of()}).index(asked.input)
 
 
 def check(baseline: Server, candidate: Server | None) -> GuardResult:
     probes = {
         asked.id: ExchangePair("probe", baseline(asked), candidate(asked) if candidate else None)
-        for asked in GUARD.probes()
+        for asked in probes_of()
     }
     return GUARD.check(Evidence(pairs=[], probes=probes))
 
 
 def test_probes_look_like_any_other_request() -> None:
-    probes = GUARD.probes()
+    probes = probes_of()
     assert [probe.id for probe in probes] == [f"contract-seed-{n}{letter}" for n in "12" for letter in "abc"]
     assert len({probe.input for probe in probes}) == 2
     assert [len({probe.seed for probe in probes[at : at + 3]}) for at in (0, 3)] == [2, 2]
     assert {key for probe in probes for key in probe.body()} == set(voice.request(0).body())
-    assert GUARD.probes() == probes
-    assert {probe.input for probe in FAMILY.make("seed").probes()}.isdisjoint(probe.input for probe in probes)
+    assert probes_of() == probes
 
 
-def test_probes_are_no_longer_than_the_workload_lets_them_be() -> None:
-    assert all(spoken_words(probe.input) <= 8 for probe in FAMILY.make("seed", texts=6, max_words=8).probes())
+def test_probes_come_from_where_timed_requests_come_from() -> None:
+    source = SpeechRequests(load_task("tiny_tts"), 3, held_out=True)
+    probes = FAMILY.make("seed", texts=6).probes(source, WORKLOADS)
+    longest = WORKLOADS[0].max_words
+    assert longest is not None
+    assert all(is_held_out(probe.input) and spoken_words(probe.input) <= longest for probe in probes)
+    assert {probe.input for probe in source.draw(WORKLOADS[0], 20)}.isdisjoint(probe.input for probe in probes)
 
 
 def test_seeds_honoured_by_both_pass() -> None:
@@ -120,7 +142,3 @@ def test_another_length_is_another_answer() -> None:
 def test_an_unknown_promise_is_an_error(arguments: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match=r"^contract: promise .*expected 'seed'$"):
         FAMILY.make(*arguments)
-
-
-def test_replace_keeps_probes_hashable() -> None:
-    assert replace(GUARD, texts=1).probes()[0].id == "contract-seed-1a"

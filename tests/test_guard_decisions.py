@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guards import pytest_rsi_guards
-from guards.noninferiority import MILLISECONDS, NUMBER, SHARE, Better, Comparison, Finding, absolute, outcome_of, result
+from guards.noninferiority import MILLISECONDS, NUMBER, SHARE, Comparison, absolute, outcome_of, result
+from pytest_rsi.guard import Better, Finding
 from pytest_rsi.stats import Interval
 
 FAMILIES = {family.marker: family for family in pytest_rsi_guards()}

@@ -15,6 +15,7 @@ from tinytts.vocoder import Vocoder
 from tinytts.weights import load_weights
 
 END = object()
+POLLS = 5
 
 
 class QueueFullError(Exception):
@@ -48,11 +49,19 @@ class Stage(threading.Thread):
         self.forward = forward
         self.turn = turn
 
+    def poll(self):
+        """Return the next job, or None after some looks: who looks often finds it sooner."""
+        for _ in range(POLLS):
+            try:
+                return self.inbox.get_nowait()
+            except queue.Empty:
+                continue
+        return None
+
     def run(self):
         while True:
-            try:
-                job = self.inbox.get_nowait()
-            except queue.Empty:
+            job = self.poll()
+            if job is None:
                 time.sleep(0)
                 continue
             try:
