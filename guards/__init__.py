@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     import pytest
 
@@ -18,13 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
     from guards import models
 
     models.use_hooks(config.hook)
-
-
-def pytest_rsi_judge_model(kind: str, name: str) -> Callable[..., Any] | None:
-    """Return the built-in models for voice and predicted opinion."""
-    from guards import voice_models
-
-    return voice_models.pytest_rsi_judge_model(kind, name)
 
 
 def pytest_rsi_guards() -> Sequence[GuardFamily]:

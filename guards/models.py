@@ -26,15 +26,18 @@ def use_hooks(relay: HookRelay) -> None:
 
 @functools.cache
 def load(kind: str, name: str) -> Callable[..., Any]:
-    """Return a model, loaded once a process: what the first plugin that knows ``name`` returns for it.
+    """Return a model, loaded once a process: what the first plugin that knows ``name`` returns, or the built-in one.
 
     ``kind`` says what it takes and gives, as ``pytest_rsi_judge_model`` lists.
 
     Raises:
         JudgeModelError: no plugin knows it.
     """
-    for relay in _hooks:
-        model: Callable[..., Any] | None = relay.pytest_rsi_judge_model(kind=kind, name=name)
+    from guards import voice_models
+
+    asked: list[Callable[..., Any]] = [relay.pytest_rsi_judge_model for relay in _hooks]
+    for ask in (*asked, voice_models.pytest_rsi_judge_model):
+        model: Callable[..., Any] | None = ask(kind=kind, name=name)
         if model is not None:
             return model
     raise JudgeModelError(

@@ -12,12 +12,15 @@ from guards.family import Family, JudgesTimedRequests, Number
 from guards.heard import draw, heard
 from guards.judge_asr import normalise, require_judge, transcribe
 from guards.mel import align, log_mel
+from guards.memory import once
 from guards.noninferiority import MILLISECONDS, SHARE, Comparison, nothing_heard, result, worst_first
 from guards.speech import find_speech
 from pytest_rsi.guard import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from guards.heard import HeardPair
     from guards.speech import Speech
@@ -115,17 +118,28 @@ class _Ending:
         return self.before.tail_db > max(ABRUPT_DB, self.after.tail_db + ABRUPT_STEP_DB)
 
     def missing_s(self) -> float:
-        """Return the net length of speech at the end that only the baseline has, in seconds.
-
-        Net of what only the candidate has, since an honest rerun may fall short by a little either way.
-        """
-        ours, theirs = _spoken(self.pair.theirs, self.after), _spoken(self.pair.baseline, self.before)
-        lost = len(theirs) - align(ours, theirs).open_end
-        gained = len(ours) - align(theirs, ours).open_end
-        return 0.010 * (lost - gained)
+        """Return the net length of speech at the end that only the baseline has, in seconds."""
+        return missing_s(self.pair.baseline, self.pair.theirs)
 
 
-def _spoken(audio: Audio, speech: Speech) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+@once
+def missing_s(before: Audio, after: Audio) -> float:
+    """Return the net length of speech at the end that only the first answer has, in seconds; 0 where one is silent.
+
+    Net of what only the second has, since an honest rerun may fall short by a little either way.
+    """
+    first, second = _spoken(before), _spoken(after)
+    if first is None or second is None:
+        return 0.0
+    lost = len(first) - align(second, first).open_end
+    gained = len(second) - align(first, second).open_end
+    return 0.010 * (lost - gained)
+
+
+def _spoken(audio: Audio) -> NDArray[np.float32] | None:
+    speech = find_speech(audio)
+    if speech is None:
+        return None
     first = round(speech.lead_s / 0.010)
     return log_mel(audio)[first : first + max(1, round(speech.span_s / 0.010))]
 
