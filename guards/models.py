@@ -33,10 +33,10 @@ def load(kind: str, name: str) -> Callable[..., Any]:
     Raises:
         JudgeModelError: no plugin knows it.
     """
-    from guards import voice_models
+    from guards import recognisers, voice_models
 
     asked: list[Callable[..., Any]] = [relay.pytest_rsi_judge_model for relay in _hooks]
-    for ask in (*asked, voice_models.pytest_rsi_judge_model):
+    for ask in (*asked, recognisers.pytest_rsi_judge_model, voice_models.pytest_rsi_judge_model):
         model: Callable[..., Any] | None = ask(kind=kind, name=name)
         if model is not None:
             return model

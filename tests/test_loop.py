@@ -41,7 +41,7 @@ def house(tmp_path: Path) -> Path:
     copy = tmp_path / "house"
     ignored = shutil.ignore_patterns("__pycache__", "_tree")
     shutil.copytree(ROOT / "pytest_rsi", copy / "pytest_rsi", ignore=ignored)
-    for part in ("suites", "fixtures", "guards", "audio_refs"):
+    for part in ("suites", "fixtures", "guards", "faults", "audio_refs"):
         shutil.copytree(tree() / part, copy / part, ignore=ignored)
     shutil.copy(tree() / "conftest.py", copy)
     task = copy / "suites/tiny_tts/task.toml"
