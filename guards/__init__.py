@@ -23,6 +23,7 @@ def pytest_rsi_guards() -> Sequence[GuardFamily]:
     """Return all families of this folder."""
     from guards import (
         band,
+        cer,
         complete,
         contract,
         duration,
@@ -30,13 +31,15 @@ def pytest_rsi_guards() -> Sequence[GuardFamily]:
         level,
         mos,
         parity,
+        repetition,
         seams,
+        soak,
         speaker,
         streamed,
         tail,
         wer,
     )
 
-    words_and_times = (complete, wer, tail, duration, latency)
+    words_and_times = (complete, wer, cer, repetition, tail, duration, latency, soak)
     sound = (parity, speaker, mos, seams, streamed, band, level)
     return [module.FAMILY for module in (*words_and_times, *sound, contract)]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from guards.memory import once
-from guards.models import JudgeModelError as JudgeModelError
 from guards.models import load, require
 from guards.recognisers import base_language, require_model
 

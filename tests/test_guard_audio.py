@@ -212,7 +212,7 @@ def test_wer_without_its_judge_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_wer_of_a_language_the_judge_does_not_know_is_an_error() -> None:
-    from guards.judge_asr import JudgeModelError
+    from guards.models import JudgeModelError
 
     made = voice.pairs(voice.speak(1), voice.speak(1))
     with pytest.raises(JudgeModelError, match="hears English only, the task's language is 'zh'"):
